@@ -198,7 +198,7 @@ class _TopicChoice:
             if provider.identify() is None:
                 raise absent_cluster_error(self.site.clusters[name])
             if not provider.capabilities.mountings:
-                message, hint = describe_unsupported(provider.capabilities, "mount or unmount topics")
+                message, hint = describe_unsupported(provider.capabilities, "mount or unmount topics", "mountings")
                 raise UserError(f"{cluster_address(name)}: {message}", hint=hint)
             get_storage_url(self.site, name)
             yield name

@@ -284,7 +284,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
     """Yield why a topic cannot be mounted or unmounted. Unfinished transitions are judged when decided."""
     capabilities, topic = situation.find_capabilities(mounting.cluster), get_mounted_topic(mounting)
     if not capabilities.mountings:
-        yield describe_unsupported(capabilities, "mount or unmount topics")
+        yield describe_unsupported(capabilities, "mount or unmount topics", "mountings")
         return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
     if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:

@@ -47,7 +47,7 @@ class AdminFacts:
             raise UserError(message, hint="Check adminUrls: Redpanda 25.3 or later answers GET /v1/brokers with it.")
         text, oldest = min(numbers.items(), key=lambda entry: entry[1])
         if oldest < FLOOR:
-            message = f"cluster {self.admin.name} runs Redpanda {text}, and reconciler needs 25.3 or later"
+            message = f"cluster {self.admin.name} runs Redpanda {text.split()[0]}, and reconciler needs 25.3 or later"
             raise UserError(message, hint="Upgrade its brokers, or leave the cluster out with --exclude.")
         return oldest
 

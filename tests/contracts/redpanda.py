@@ -1,0 +1,24 @@
+"""The emulated Redpanda cluster as a Cluster of a workspace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.resources.cluster import Cluster
+
+if TYPE_CHECKING:
+    from tests.servers.redpanda.server import Redpanda
+
+SECRETS: Final = {"RECONCILER_REDPANDA": "admin-password"}
+"""Environment that the login of the Admin API needs."""
+
+
+def declared_on_redpanda(name: str, server: Redpanda, **spec: object) -> Cluster:
+    """Return a Cluster at the addresses of a server, with the object storage that its properties name."""
+    connection = {
+        "bootstrapServers": server.kafka.split(","),
+        "adminUrls": list(server.admin),
+        "admin": {"username": server.user, "password": "${env:RECONCILER_REDPANDA}"},
+    }
+    content = {"provider": "redpanda", "redpanda": connection, "objectStorage": "s3://redpanda-bucket", **spec}
+    return Cluster.model_validate({"metadata": {"name": name}, "spec": content})

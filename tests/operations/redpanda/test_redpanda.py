@@ -1,0 +1,264 @@
+"""Plans and applies on the emulated Redpanda: shown against the documented contract, not a live server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.operations.steps.invocation import Select
+from reconciler.providers.brokers.client import KafkaClient
+from reconciler.providers.protocol import Edge, FailedAction
+from reconciler.providers.redpanda.client import AdminClient
+from reconciler.providers.redpanda.mounts import TopicMove, TopicMover
+from reconciler.providers.registry import open_provider
+from tests.contracts.providers import apply, create, done, topic
+from tests.contracts.redpanda import SECRETS, declared_on_redpanda
+from tests.servers.brokers import emptied
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from reconciler.operations.plan import PlanResult
+    from reconciler.resources.cluster import Cluster
+    from tests.servers.redpanda.server import Redpanda
+
+pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]
+
+TIERED = {"remote.read": "true", "remote.write": "true"}
+WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A workspace with one Redpanda cluster."""
+
+    bench: Bench
+    server: Redpanda
+    cluster: Cluster
+
+    def declare(self, *documents: dict[str, object], **cluster: object) -> None:
+        """Declare the cluster and these documents, and nothing else."""
+        spec = declared_on_redpanda("west", self.server, **cluster).model_dump(by_alias=True, exclude_none=True)
+        texts = [yaml.safe_dump(content) for content in (spec, *documents)]
+        self.bench.write("manifests/all.yaml", "---\n".join(texts))
+
+    def apply(self, *documents: dict[str, object], select: Select | None = None, **cluster: object) -> None:
+        """Declare, apply, and see that nothing is left to do."""
+        self.declare(*documents, **cluster)
+        assert self.bench.apply(select).verdict is None
+        assert ids(self.bench.plan()) == []
+
+    def produce(self, name: str, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.server.kafka})
+        for number in range(count):
+            producer.produce(name, value=b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+
+    def consume(self, name: str, count: int) -> list[tuple[int, bytes | None]]:
+        consumer = Consumer({"bootstrap.servers": self.server.kafka, "group.id": "reader", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
+        deadline, seen = time.monotonic() + 30, []
+        while len(seen) < count and time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                seen.append((message.offset(), message.value()))
+        consumer.close()
+        return seen
+
+    def detach(self, name: str, records: int) -> None:
+        """Create a topic with records and unmount it, as another tool would."""
+        made = topic(name, partitions=1, replicationFactor=1, configs=TIERED)
+        done(open_provider(self.cluster, self.edge), create(made))
+        self.produce(name, records)
+        move = TopicMove("a", name, "", is_mount=False, limit_s=None, configs={})
+        assert [move.error for _ in self.mover.run([move])] == [None]
+
+    @property
+    def edge(self) -> Edge:
+        return Edge(self.bench.folder, SECRETS, str, lambda: 0)
+
+    @property
+    def admin(self) -> AdminClient:
+        return AdminClient(self.cluster, self.edge)
+
+    @property
+    def mover(self) -> TopicMover:
+        return TopicMover(self.admin, KafkaClient.for_cluster(self.cluster, self.edge), lambda: None)
+
+    def begun(self, verb: str) -> int:
+        """Return how many migrations were requested."""
+        return [(method, path) for _, method, path in self.server.requests].count(("POST", f"/v1/topics/{verb}"))
+
+
+def ids(planned: PlanResult) -> list[str]:
+    return [action.id for action in planned.plan.actions]
+
+
+def document(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": "reconciler/v1", "kind": kind, "metadata": {"name": name, "cluster": "west"}, "spec": spec}
+
+
+def orders(name: str = "orders", **configs: str) -> dict[str, object]:
+    return document("Topic", name, {"partitions": 1, "replicationFactor": 1, "configs": {**TIERED, **configs}})
+
+
+def mounting(state: str, **more: str) -> dict[str, object]:
+    return document("Mounting", "orders", {"state": state, **more})
+
+
+def desk_on(bench: Bench, server: Redpanda) -> Desk:
+    for name in ("west", "orders"):
+        (bench.folder / f"manifests/{name}.yaml").unlink()
+    bench.write("reconciler.yaml", WORKSPACE)
+    emptied(server.kafka)
+    return Desk(bench.with_(environ=SECRETS), server, declared_on_redpanda("west", server))
+
+
+@pytest.fixture
+def desk(bench: Bench, redpanda: Redpanda) -> Iterator[Desk]:
+    made = desk_on(bench, redpanda)
+    del redpanda.requests[:]
+    yield made
+    for task in made.admin.list_tasks():
+        made.admin.delete_task(task.id)
+
+
+@pytest.mark.fact("F-R-208", "F-R-209")
+def test_values_that_equal_defaults_are_no_difference(desk: Desk) -> None:
+    week = str(7 * 24 * 3600 * 1000)
+    desk.apply(orders(**{"retention.ms": week}), document("Namespace", "shop", {}))
+    desk.apply(orders(**{"retention.ms": "86400000"}))
+    desk.apply(orders())
+
+
+@pytest.mark.fact("F-R-209")
+def test_a_config_that_is_ignored_at_creation_is_told(desk: Desk) -> None:
+    provider = open_provider(desk.cluster, desk.edge)
+    made = apply(provider, create(topic("odd", replicationFactor=1, configs={"min.insync.replicas": "2"})))
+    (outcome,) = made.values()
+    assert isinstance(outcome, FailedAction)
+    assert outcome.error.message == "topic odd was created, and its brokers ignored min.insync.replicas"
+
+
+@pytest.mark.fact("F-R-201", "F-R-202", "F-R-206")
+def test_an_unmounted_topic_is_mounted_by_another_name_with_its_records_and_the_declared_configs(desk: Desk) -> None:
+    desk.apply(orders())
+    desk.produce("orders", 20)
+    desk.apply(mounting("unmounted"))
+    assert "orders" not in KafkaClient.for_cluster(desk.cluster, desk.edge).read_topics()
+    desk.apply(mounting("mounted", **{"as": "again"}), orders("again", **{"retention.ms": "3600000"}))
+    assert desk.consume("again", 20) == [(number, b"%d" % number) for number in range(20)]
+    configs = dict(KafkaClient.for_cluster(desk.cluster, desk.edge).read_configs(["again"], ["retention.ms"]))["again"]
+    assert not isinstance(configs, int)
+    assert configs["retention.ms"].value == "3600000"
+    assert (desk.begun("unmount"), desk.begun("mount")) == (1, 1)
+
+
+@pytest.mark.fact("F-R-202")
+@pytest.mark.parametrize("verb", ["mount", "unmount"])
+def test_a_lost_answer_is_settled_by_what_is_there(desk: Desk, verb: str) -> None:
+    desk.apply(orders())
+    if verb == "mount":
+        desk.apply(mounting("unmounted"))
+    desk.server.faults.add("lost", "POST", f"/v1/topics/{verb}")
+    desk.apply(mounting(f"{verb}ed"), *([orders()] if verb == "mount" else []))
+    assert desk.begun(verb) == 1
+
+
+@pytest.mark.fact("F-R-204")
+def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> None:
+    location = "orders/00000000-0000-4000-8000-000000000000/7"
+    move = TopicMove("a", "orders", location, is_mount=True, limit_s=1.0, configs={})
+    (outcome,) = desk.mover.run([move])
+    assert isinstance(outcome, FailedAction)
+    assert outcome.error.message.endswith("was still preparing after 1 s and was cancelled")
+    assert "reconciler mount list" in outcome.error.hint
+    assert desk.admin.list_tasks() == []
+
+
+@pytest.mark.fact("F-R-205")
+def test_of_several_topics_of_one_name_the_location_decides(desk: Desk) -> None:
+    before = {entry.location for entry in desk.admin.list_mountable()}
+    for count in (3, 5):
+        desk.detach("orders", count)
+    desk.declare(mounting("mounted"))
+    (problem,) = desk.bench.plan().plan.errors
+    first, second = sorted({entry.location for entry in desk.admin.list_mountable()} - before)
+    assert first in problem.message + problem.hint
+    assert second in problem.message + problem.hint
+    desk.apply(mounting("mounted", source=first), orders())
+    assert len(desk.consume("orders", 3)) == 3
+
+
+@pytest.mark.fact("F-R-203")
+@pytest.mark.parametrize("words", ["old", "new"])
+def test_a_refusal_is_known_by_its_message_whatever_its_status(
+    bench: Bench, start_redpanda: Callable[..., Redpanda], words: str
+) -> None:
+    desk = desk_on(bench, start_redpanda(words=words))
+    desk.detach("orders", 1)
+    (entry,) = desk.admin.list_mountable()
+    desk.apply(orders())
+    with pytest.raises(UserError, match="a topic of that name exists on this cluster"):
+        desk.admin.mount({"orders": entry.location})
+
+
+def test_a_node_that_answers_503_is_left_for_the_next(desk: Desk) -> None:
+    desk.server.faults.add("status", "GET", "/v1/brokers", node=1, status=503, message="Service unavailable")
+    assert len(desk.admin.list_nodes()) == 3
+    assert [node for node, _, path in desk.server.requests if path == "/v1/brokers"] == [1, 2]
+
+
+@pytest.mark.fact("F-R-207", "F-R-210")
+def test_properties_are_waited_for_on_every_node_and_secrets_are_no_drift(desk: Desk) -> None:
+    properties = {"log_segment_ms": "3600000", "cloud_storage_segment_max_upload_interval_sec": "120"}
+    desk.server.lag(2, 3)
+    desk.apply(properties=properties)
+    assert all(node.version == desk.admin.list_node_configs()[0].version for node in desk.admin.list_node_configs())
+    desk.apply()
+
+
+def test_a_wrong_password_is_said_once_and_not_shown(desk: Desk) -> None:
+    with pytest.raises(NotAuthorizedError, match="refuses the login") as caught:
+        AdminClient(desk.cluster, Edge(desk.bench.folder, {"RECONCILER_REDPANDA": "hunter2"}, str, int)).list_nodes()
+    assert "hunter2" not in str(caught.value)
+    assert len(desk.server.requests) == 1
+
+
+def test_what_is_no_json_is_told(desk: Desk) -> None:
+    desk.server.faults.add("text", "GET", "/v1/brokers", message="<html>")
+    with pytest.raises(UserError, match="the answer is no JSON"):
+        desk.admin.list_nodes()
+
+
+def test_a_version_below_the_floor_is_refused_with_what_was_found(
+    bench: Bench, start_redpanda: Callable[..., Redpanda]
+) -> None:
+    desk = desk_on(bench, start_redpanda(versions=["25.3.1", "24.3.2", "25.3.1"]))
+    desk.declare(orders())
+    with pytest.raises(ReconcilerError, match=r"runs Redpanda v24\.3\.2, and reconciler needs 25\.3 or later"):
+        desk.bench.plan()
+
+
+def test_without_a_licence_a_mounting_is_refused(bench: Bench, start_redpanda: Callable[..., Redpanda]) -> None:
+    desk = desk_on(bench, start_redpanda(license_status="expired"))
+    desk.declare(mounting("unmounted"))
+    assert any("its licence is expired" in error.message for error in desk.bench.plan().plan.errors)
+
+
+def test_the_admin_api_of_another_cluster_is_refused(desk: Desk, start_redpanda: Callable[..., Redpanda]) -> None:
+    other = declared_on_redpanda("west", start_redpanda())
+    spec = desk.cluster.spec.redpanda
+    assert spec is not None
+    assert other.spec.redpanda is not None
+    mixed = spec.model_copy(update={"admin_urls": other.spec.redpanda.admin_urls})
+    cluster = desk.cluster.model_copy(update={"spec": desk.cluster.spec.model_copy(update={"redpanda": mixed})})
+    with pytest.raises(UserError, match=r"the brokers are those of redpanda\..*, and the Admin API is that of"):
+        open_provider(cluster, desk.edge).identify()
