@@ -180,10 +180,11 @@ class MountableTopic:
     """Id of the cluster that mounts it or has it mounted; of its last cluster if detached."""
     name: str
     """Its present or last name on the owner's cluster."""
-    partitions: int = 0
-    records: int = 0
+    partitions: int | None = 0
+    """`None`, as of `records` and `bytes`: only the platform can read it."""
+    records: int | None = 0
     """Records in object storage, without those that its owner did not upload."""
-    bytes: int = 0
+    bytes: int | None = 0
     at_ms: int | None = None
     """When it came into its state."""
 

@@ -223,5 +223,9 @@ def format_release_result(release: Release) -> list[Line]:
 
 def _format_contents(release: Release) -> str:
     topic = release.topic
-    amounts = (pluralize(topic.partitions, "partition"), pluralize(topic.records, "record"), format_bytes(topic.bytes))
+    amounts = (
+        pluralize(topic.partitions or 0, "partition"),
+        pluralize(topic.records or 0, "record"),
+        format_bytes(topic.bytes or 0),
+    )
     return ", ".join(amounts)

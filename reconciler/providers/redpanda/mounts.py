@@ -417,7 +417,7 @@ class RedpandaArchives:
 def to_mountable_topic(entry: MountableEntry, naming: ClusterNaming) -> MountableTopic:
     """Return a mountable topic; its owner is unknown, and its sizes."""
     full_name = naming.to_full_name(entry.name)
-    return MountableTopic(entry.location, full_name, "detached", None, full_name)
+    return MountableTopic(entry.location, full_name, "detached", None, full_name, None, None, None)
 
 
 def add_mountings(
