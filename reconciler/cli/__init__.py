@@ -1,1 +1,1 @@
-"""The command line: commands, output, and exit codes."""
+"""Commands, output and exit codes."""

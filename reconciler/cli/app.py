@@ -1,4 +1,4 @@
-"""The tree of commands; `--help` imports no command."""
+"""The tree of commands. `--help` imports no command's module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command, whose function is in `module`, or a group of `entries`."""
+    """A command, whose function is in `module`, or a group with `entries`."""
 
     name: str
     summary: str
@@ -164,7 +164,7 @@ SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 1
 
 
 def build_root_command() -> Command:
-    """Build the root command."""
+    """Build `reconciler` with its commands and groups."""
     app = _build_typer(COMMANDS, add_completion=True)
     app.callback(help="Plan and apply for streaming platforms: topics, namespaces and mirrors as YAML in git.")(
         _accept_options
@@ -173,16 +173,16 @@ def build_root_command() -> Command:
 
 
 class LazyGroup(TyperGroup):
-    """A command group that imports the module of a command when it runs."""
+    """A command group that imports a command's module only when needed."""
 
     entries: tuple[CommandEntry, ...] = ()
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 - typer's signature
-        """List the command names in the order of the table."""
+        """List the command names in order of definition."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return the command of a name; suggest similar names for an unknown one."""
+        """Return a command, or raise an error that suggests similar names."""
         for entry in self.entries:
             if cmd_name in (entry.name, entry.alias):
                 return _load_command(entry)
@@ -191,7 +191,7 @@ class LazyGroup(TyperGroup):
         return None
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
-        """Write the help of the commands by section."""
+        """Write the commands' summaries by section."""
         width = max(len(entry.name) for entry in self.entries)
         for section in dict.fromkeys(entry.section for entry in self.entries):
             with formatter.section(section):
@@ -201,10 +201,9 @@ class LazyGroup(TyperGroup):
 
 
 class _NamedCommand(TyperCommand):
-    """A command that usage errors refer to, so that their hint names its help."""
+    """A command that adds itself to usage errors, so that their hint names its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the arguments; add the command to errors that lack one."""
         try:
             return super().parse_args(ctx, args)
         except TyperException as error:

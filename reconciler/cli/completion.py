@@ -1,6 +1,6 @@
 """Shell completion of addresses, environments, clusters, links and runs, from files only.
 
-Only kind and metadata of manifests are read, and no cluster or bucket. An error gives no completions and no output.
+It reads only kind and metadata of manifests. If an error occurs, it prints nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 COMPLETION_VARIABLE: Final = "_RECONCILER_COMPLETE"
-"""Variable that a shell's completion script sets, for example to `complete_bash`."""
+"""Environment variable that completion scripts set, for example to `complete_bash`."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
-"""Characters that no shell splits or expands; names with others are not offered."""
+"""Names that no shell splits or expands; other names are not offered."""
 _MOST_RUNS: Final = 50
 
 
@@ -41,7 +41,7 @@ def is_completing() -> bool:
 
 
 def answer_shell(run: Callable[[], int]) -> int:
-    """Print completions for a shell; `run` starts typer. Errors print nothing."""
+    """Print the completions that typer finds in `run`; return the exit code."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would search all packages for plugins
     output, code = io.StringIO(), 1
@@ -64,7 +64,7 @@ _BREAKS: Final = re.compile(r"[:=]+")
 
 
 def _join_words_of_bash() -> str:
-    """Join the words that bash split at `:` and `=`; return the prefix that completions must omit."""
+    """Join the words that bash split; return the prefix that completions must omit."""
     try:
         pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     except (KeyError, ValueError):
@@ -108,7 +108,7 @@ def offer_values(command: Command) -> None:
     for parameter in command.params:
         values = _VALUES.get(_read_metavar(parameter))
         if values is not None:
-            # Set on the instance, so that typer's class is unchanged.
+            # Set on the instance, not on typer's class.
             parameter.__dict__["shell_complete"] = _make_completer(values)
 
 
@@ -145,7 +145,7 @@ class _CompletionRequest(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The command's group: `mirror` of `reconciler mirror pause`."""
+        """Group of the command: `mirror` for `reconciler mirror pause`."""
         return (self.context.parent.info_name if self.context.parent is not None else None) or ""
 
 
@@ -155,7 +155,7 @@ _KINDS: Final = {
     "topic": {"topic", "mirror", "mounting"},
     "verify": {"topic", "mirror", "mounting", "link"},
 }
-"""Kinds of addresses by group or command; others accept all kinds."""
+"""Kinds of addresses by group or command; groups and commands not listed accept all."""
 
 
 def _list_addresses(request: _CompletionRequest) -> Iterator[str]:
@@ -219,7 +219,7 @@ _LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
 
 
 def list_declared_addresses(folder: Path, environment: str | None) -> list[Address]:
-    """Return the declared addresses, sorted; names with a variable are omitted."""
+    """Return the addresses in manifests, sorted, without names that contain a variable."""
     from reconciler.manifests.files import OVERLAYS, find_manifests
 
     listed = _load_workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
@@ -253,7 +253,7 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines that hold the address; of a link all, which list its mirrors."""
+    """Return the lines with kind and metadata; return a link whole, because it lists its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

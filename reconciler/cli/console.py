@@ -35,7 +35,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """An output stream; has colours on a terminal that supports them, or if requested."""
+    """Standard output or error, with colours if supported or requested."""
 
     stream: TextIO
 
@@ -48,8 +48,8 @@ class Screen:
     def has_colours(self) -> bool:
         """Return whether colour codes may be written.
 
-        NO_COLOR (https://no-color.org) wins over FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, and these
-        over CLICOLOR (https://bixense.com/clicolors).
+        NO_COLOR (https://no-color.org) takes precedence over FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE.
+        CLICOLOR (https://bixense.com/clicolors) comes last.
         """
         environ = os.environ
         if environ.get("NO_COLOR"):
@@ -60,21 +60,21 @@ class Screen:
 
     @property
     def can_redraw(self) -> bool:
-        """Return whether lines may be redrawn; false in pipelines, whose logs keep every line."""
+        """Return whether lines may be redrawn; false in CI pipelines, which log every redraw."""
         return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and detect_pipeline() is None
 
     @property
     def width(self) -> int | None:
-        """Return the width of the terminal in columns; `None` in a pipe."""
+        """Return the width of the terminal in columns, or `None`."""
         return os.get_terminal_size(self.stream.fileno()).columns or None if self.is_terminal else None
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Write lines; a closed pipe is not an error."""
+        """Write lines; ignore a closed pipe."""
         again = add_typed_options_to_lines(lines)
         self.write(_colour_text(again) if self.has_colours else to_plain_text(again))
 
     def show_paged(self, lines: Iterable[Line]) -> None:
-        """Write lines, through RECONCILER_PAGER if it is set and they exceed the terminal."""
+        """Write lines; use RECONCILER_PAGER, if set, for more lines than fit the terminal."""
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
@@ -86,17 +86,17 @@ class Screen:
         self.show(held)
 
     def write(self, text: str) -> None:
-        """Write text, escaped so that no CI runner interprets a line as a command."""
+        """Write text; escape lines that a CI runner would interpret as commands."""
         text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     def write_command(self, text: str) -> None:
-        """Write a command for the CI runner, which `write` would escape."""
+        """Write a command for the CI runner, unescaped."""
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     @contextmanager
     def fold_output(self, title: str) -> Iterator[None]:
-        """Fold the block's output in a CI log; does nothing for a file."""
+        """Fold the block's output in a CI log; do nothing for a file."""
         runner = detect_pipeline()
         if runner is None or self._is_file:
             yield
@@ -118,7 +118,7 @@ class Screen:
             return True
 
     def write_bytes(self, body: bytes) -> None:
-        """Write bytes unchanged, such as JSON, whose encoding the terminal does not choose."""
+        """Write bytes unchanged, such as JSON in UTF-8."""
         _ignore_broken_pipe(self.stream, lambda: _write_all(self.stream, body))
 
 
@@ -142,7 +142,7 @@ def open_stderr() -> Screen:
 
 
 def prepare_streams() -> None:
-    """Replace closed standard streams, and escape characters that the locale cannot encode."""
+    """Replace closed standard streams; escape characters that the locale cannot encode."""
     if sys.stdin is None:
         sys.stdin = _open_null("r")
     if sys.stdout is None:
@@ -160,7 +160,7 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
 
 
 def is_stdin_terminal() -> bool:
-    """Return whether a person can answer a question."""
+    """Return whether a user can answer a question."""
     return not sys.stdin.closed and sys.stdin.isatty()
 
 
@@ -170,16 +170,13 @@ def open_binary_stdin() -> BinaryIO:
 
 
 def open_binary_stdout() -> BinaryIO:
-    """Return standard output as bytes; each write writes all bytes."""
+    """Return a binary writer that never writes partially."""
     buffer = sys.stdout.buffer
     return cast("BinaryIO", _CompleteWriter(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
 
 
 class _CompleteWriter:
-    """Writer that repeats partial writes.
-
-    With PYTHONUNBUFFERED, a write that a signal interrupts may be partial.
-    """
+    """Writer that completes partial writes: signals cause them under PYTHONUNBUFFERED."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self._raw = raw
@@ -208,7 +205,7 @@ def _show_in_pager(pager: str, text: str) -> bool:
     import shlex
     import subprocess
 
-    environ = {"LESS": "FRX", **os.environ}  # as git does: colours, and exit at once if the text fits
+    environ = {"LESS": "FRX", **os.environ}  # git's default: colours; exit if the text fits
     sys.stdout.flush()
     try:
         with signals.leave_interrupts_to_child():
@@ -253,7 +250,7 @@ def _write_all(stream: TextIO, body: bytes) -> None:
 def _write_text(stream: TextIO, text: str) -> None:
     if (
         isinstance(getattr(stream, "buffer", None), io.RawIOBase) and stream.encoding
-    ):  # A live table's stand-in has none.
+    ):  # rich's FileProxy has no encoding
         _write_all(stream, text.encode(stream.encoding, stream.errors or "strict"))
     else:
         stream.write(text)

@@ -1,4 +1,4 @@
-"""The version, warnings, and the log of `--verbose`."""
+"""Version, warnings, and the log of `--verbose`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def warn(text: str) -> None:
     open_stderr().show([make_line(Span("Warning: ", Tone.CHANGE), text)])
 
 
-# `--verbose` writes one JSON object a line to standard error.
+# `--verbose` writes JSON lines to standard error.
 
 
 _LOGGER: Final = logging.getLogger("reconciler.cli")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a log record as one line of JSON: time, level, logger, message, facts."""
+    """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the JSON of a record."""
+        """Return time, level, logger, message and facts."""
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
         fields: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
         fields["message"] = escape_invisible(record.getMessage())
@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Log the debug messages of this package to standard error."""
+    """Log this package's debug messages to standard error."""
     speaker = logging.StreamHandler(sys.stderr)
     speaker.setFormatter(JsonLines())
     logger = logging.getLogger("reconciler")
@@ -67,7 +67,7 @@ def is_log_enabled() -> bool:
 
 
 def stop_logging() -> None:
-    """Undo `log_to_stderr`, for the next command in this process."""
+    """Undo `log_to_stderr`."""
     logger = logging.getLogger("reconciler")
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)

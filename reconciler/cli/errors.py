@@ -1,4 +1,4 @@
-"""Errors as text on standard error, exit codes, and explanations of frequent errors."""
+"""Print errors, choose exit codes, and explain frequent errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
             screen.show([EMPTY, make_line("Interrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
-            # The reader closed our output: discard the rest.
+            # The reader closed the pipe: discard the rest.
             discard_output(sys.stdout)
             code = 0
         case _:
@@ -68,7 +68,7 @@ def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
 def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
-            return  # the printed plan has the reason
+            return  # the plan was printed with the reason
         case DriftError():
             _print_error(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():
@@ -150,7 +150,7 @@ def _format_further_lines(message: str) -> list[Line]:
     return [make_line("  ", part) for part in message.split("\n")[1:]]
 
 
-# `reconciler explain E012` prints an explanation; the error names the code.
+# `reconciler explain E012` prints an explanation; errors name the code.
 
 
 class Explanation(NamedTuple):
@@ -158,7 +158,7 @@ class Explanation(NamedTuple):
 
     code: str
     message: str
-    """Regular expression that matches the message of the error."""
+    """Regular expression for the message of the error."""
     title: str
     text: str
 
@@ -409,7 +409,7 @@ CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
 
 
 def wrap_explanation(text: str) -> str:
-    """Wrap a text at 100 characters; indented lines are kept."""
+    """Wrap a text at 100 characters, except indented lines."""
     return "\n".join(paragraph if paragraph.startswith(" ") else fill(paragraph, 100) for paragraph in text.split("\n"))
 
 

@@ -1,6 +1,6 @@
 """Add the options of the command line to commands in hints.
 
-A command copied from a hint must act on the same environment, and on no more than the failed command.
+A command copied from a hint must act on the same environment and no further resources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COMMAND: Final = re.compile(
     r"(?P<more>(?! --help)(?: --resume| '[^']*'| [\w./]\S*)?)"
 )
 _PART_COMMANDS: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
-"""Commands that accept `--target`, `--exclude` and the like."""
+"""Commands that accept options such as `--target`."""
 _FILE_COMMANDS: Final = ("reconciler state ", "reconciler show", "reconciler export")
 """Commands without `--state`."""
 _ORDER_COMMAND: Final = re.compile(
@@ -31,19 +31,19 @@ _ORDER_COMMAND: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TypedOptions:
-    """Options of the command line, as words to be typed again."""
+    """Options of the command line, as words for hints."""
 
     place: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
-    """`--state`, which replaces a workspace."""
+    """`--state`, which needs no workspace."""
     clusters: tuple[str, ...] = ()
-    """`--no-state` and `--cluster`, which replace a workspace and a state."""
+    """`--no-state` and `--cluster`, which need no workspace."""
 
     def merge(self, other: TypedOptions) -> TypedOptions:
-        """Return these options, completed by those of another bundle."""
+        """Return these options; `other` supplies missing ones."""
         return TypedOptions(
             self.place or other.place,
             self.environment or other.environment,
@@ -54,7 +54,7 @@ class TypedOptions:
         )
 
     def select_for_command(self, command: str, more: str) -> tuple[str, ...]:
-        """Return the options that a command in a hint needs; `more` is its first argument."""
+        """Return the options for a command in a hint; `more` is its first argument."""
         if command not in _PART_COMMANDS:
             state = () if command.startswith(_FILE_COMMANDS) else self.state
             state += self.clusters if _ORDER_COMMAND.match(command) else ()
@@ -68,10 +68,10 @@ class TypedOptions:
 
 @runtime_checkable
 class TypedBundle(Protocol):
-    """An option bundle whose options belong in hints."""
+    """Bundle of options for hints."""
 
     def list_typed(self) -> TypedOptions:
-        """Return the options of the bundle that were typed."""
+        """Return the options that the user gave."""
         ...
 
 
@@ -94,7 +94,7 @@ def remember_typed(bundles: Iterable[object]) -> None:
 
 
 def add_typed_options(text: str) -> str:
-    """Add the typed options to the commands in a text."""
+    """Add the stored options to commands in a text."""
     typed = _TYPED.get()
     return (
         text if typed == _NOTHING or not _has_command(text) else _COMMAND.sub(lambda at: _fill_options(typed, at), text)
@@ -102,7 +102,7 @@ def add_typed_options(text: str) -> str:
 
 
 def add_typed_options_to_lines(lines: Iterable[Line]) -> Iterator[Line]:
-    """Add the typed options to the commands in lines."""
+    """Add the stored options to commands in lines."""
     for spans in lines:
         if any(_has_command(span.text) for span in spans):
             yield tuple(Span(add_typed_options(span.text), span.tone) for span in spans)

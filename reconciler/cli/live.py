@@ -1,4 +1,4 @@
-"""The table of running actions on a terminal that can be redrawn."""
+"""The table of running actions on a terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _REFRESHES_PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
-"""Actions without records that take less time get no line."""
+"""Minimum seconds for a line about an action without records."""
 _BAR_COLUMNS: Final = 12
 _MIN_COLUMNS_WITH_BARS: Final = 100
 _MIN_COLUMNS_WITH_AMOUNTS: Final = 72
@@ -66,7 +66,7 @@ class _RunningAction:
 
 
 class LiveTable:
-    """Shows the actions in progress; above them prints actions that failed, moved records or took long."""
+    """Shows running actions; prints above them actions that failed, moved records or took long."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or _open_console()
@@ -75,7 +75,7 @@ class LiveTable:
         self._rows: dict[str, _RunningAction] = {}
         self._total = self._done = self._failed = 0
         self._failures = FailurePrinter()
-        # Drawn by its own thread, so that times advance between events.
+        # A thread redraws, so that times advance between events.
         self._live = Live(
             console=self._console,
             get_renderable=self.build_table,
@@ -84,18 +84,17 @@ class LiveTable:
         )
 
     def __enter__(self) -> Self:
-        """Draw nothing yet: a question may be on the screen."""
+        """Delay drawing: a question may be on the screen."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Remove the table."""
         self._live.stop()
 
     def handle_event(self, event: Event) -> None:
         """Update the table for an event."""
         match event:
             case PlanMade():
-                # Count from here: a question before may have taken long.
+                # Exclude the time of an earlier question.
                 self._total, self._began = len(event.plan.actions), self._clock()
             case ActionStarted():
                 self._find_row(event.id)
@@ -184,7 +183,7 @@ def _format_share(progress: Progress) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format a duration in whole seconds, because decimals would flicker."""
+    """Format whole seconds, because decimals would flicker."""
     return format_elapsed(float(int(seconds)))
 
 

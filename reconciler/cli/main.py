@@ -11,9 +11,7 @@ from typing import Final
 from reconciler.cli import signals
 
 _GC_THRESHOLD: Final = 50_000
-"""New objects before the garbage collector runs; Python's default is 700. A command's objects live until its end, and
-with the default, collecting takes a tenth of a plan's time.
-"""
+"""Allocations between garbage collections. With Python's default of 700, collections take a tenth of a plan's time."""
 _WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
 

@@ -1,4 +1,4 @@
-"""The metrics file of `run` and `drift`, which is replaced atomically."""
+"""The metrics file of `run` and `drift`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 _COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+(?:\.\d+)?(?:e\+\d+)?)')
-"""A counter in the file; earlier versions wrote whole numbers without a point."""
+"""A counter in the file, with or without decimal point."""
 _JSON: Final = ".json"
 
 
 class MetricsFile:
-    """Writes the metrics after every pass, as JSON if the file name ends in `.json`.
+    """Writes the metrics after every pass.
 
     Counters continue from the values in the file. Errors are printed and do not stop the pass.
     """
@@ -70,7 +70,7 @@ class MetricsFile:
 
 
 def format_metrics(path: Path, metrics: Sequence[Metric]) -> bytes:
-    """Format metrics in the format of the file name."""
+    """Format metrics as JSON if `path` ends in `.json`, else for Prometheus."""
     if path.suffix != _JSON:
         return format_prometheus(metrics).encode()
     from reconciler.cli.json.base import format_document
@@ -80,12 +80,12 @@ def format_metrics(path: Path, metrics: Sequence[Metric]) -> bytes:
 
 
 def read_totals(path: Path) -> Totals:
-    """Read the counters of a metrics file; empty if it is missing or cannot be parsed."""
+    """Read the counters of a metrics file; empty if it is missing or invalid."""
     try:
         body = path.read_bytes()
         return dict(_parse_json(body) if path.suffix == _JSON else _parse_text(body))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # Counters begin at zero, as after a restart; writing will report the error.
+        return {}  # Counters start at zero; writing will report the error.
 
 
 def _parse_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
@@ -111,7 +111,7 @@ def _find_counter_name(name: str) -> str | None:
 
 
 def write_metrics_file(path: Path, body: bytes) -> None:
-    """Replace the metrics file.
+    """Replace the metrics file atomically.
 
     Raises:
         UserError: It cannot be written; the old content is unchanged.
@@ -125,7 +125,7 @@ def write_metrics_file(path: Path, body: bytes) -> None:
         ) from error
 
 
-# Prometheus' text format, version 0.0.4, as its own library writes it.
+# Prometheus text format 0.0.4.
 
 
 _TOTAL: Final = "_total"
@@ -140,7 +140,7 @@ class _MetricsCollector:
 
 
 def format_prometheus(metrics: Iterable[Metric]) -> str:
-    """Format the metrics that have values in Prometheus' text format."""
+    """Format metrics for Prometheus; omit metrics without values."""
     sampled = [metric for metric in metrics if metric.samples]
     text = generate_latest(_MetricsCollector(sampled)).decode()
     for metric in sampled:
@@ -158,7 +158,7 @@ def _build_family(metric: Metric) -> Family:
 
 
 def _rename_counter(text: str, name: str) -> str:
-    """Remove `_total`, which the library adds to counters: names of Redpanda and Confluent lack it."""
+    """Remove `_total`, which the library appends: counters of Redpanda and Confluent have no suffix."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text

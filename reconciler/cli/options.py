@@ -1,4 +1,4 @@
-"""Shared options, and the bundles (dataclasses of options) that commands take."""
+"""Shared options, in bundles (dataclasses) that commands take."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class WorkspaceOptions:
         return made
 
     def list_typed(self) -> TypedOptions:
-        """Return the typed options, for hints."""
+        """Return the given options, for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -124,7 +124,7 @@ class FileOptions:
     ] = None
 
     def build_select(self) -> Select:
-        """Build the options of the workflow."""
+        """Convert the options for the workflow."""
         from reconciler.operations.steps.invocation import Select
 
         typed = self.list_typed()
@@ -134,7 +134,7 @@ class FileOptions:
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the typed options, for hints."""
+        """Return the given options, for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -143,7 +143,7 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class SelectOptions(FileOptions):
-    """The selected part of the workspace, and allowances."""
+    """Selected resources, and allowed dangers."""
 
     target: Annotated[
         list[str] | None,
@@ -168,7 +168,7 @@ class SelectOptions(FileOptions):
     ] = None
 
     def build_select(self) -> Select:
-        """Build the options of the workflow."""
+        """Convert the options for the workflow."""
         from dataclasses import replace
 
         _check_utf8(tuple(_repeat_option("--allow", self.allow)))
@@ -182,7 +182,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the typed options, for hints."""
+        """Return the given options, for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed(self).merge(
             TypedOptions(
@@ -197,7 +197,7 @@ class SelectOptions(FileOptions):
 
 
 def _check_utf8(typed: Sequence[str]) -> None:
-    """Reject values that are not UTF-8: runs and saved plans store them."""
+    """Reject values that are not UTF-8, which saved plans cannot store."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
@@ -248,7 +248,7 @@ def parse_seconds(option: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StateUrlOptions:
-    """`--state`: connections recorded in a state replace the files of a workspace."""
+    """`--state`, which takes connections from a state instead of a workspace."""
 
     state: Annotated[
         str | None,
@@ -256,11 +256,11 @@ class StateUrlOptions:
     ] = None
 
     def list_typed(self) -> TypedOptions:
-        """Return the typed options, for hints."""
+        """Return the given options, for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the options of the workflow."""
+        """Convert the options for the workflow."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
@@ -268,14 +268,14 @@ class StateUrlOptions:
 
 @dataclass(frozen=True, slots=True)
 class StateOptions(StateUrlOptions):
-    """As `StateUrlOptions`; `--no-state` continues if the state cannot be read."""
+    """`--state`, and `--no-state` for a state that cannot be read."""
 
     no_state: Annotated[
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the options of the workflow."""
+        """Convert the options for the workflow."""
         from dataclasses import replace
 
         _check_state_options(self.state, no_state=self.no_state)
@@ -284,7 +284,7 @@ class StateOptions(StateUrlOptions):
 
 @dataclass(frozen=True, slots=True)
 class StateFilterOptions:
-    """As `StateOptions`, but `--state` also accepts states to filter topics by."""
+    """`--state`, which also accepts topic states as a filter, and `--no-state`."""
 
     state: Annotated[
         list[str] | None,
@@ -301,11 +301,11 @@ class StateFilterOptions:
     ] = False
 
     def list_typed(self) -> TypedOptions:
-        """Return the typed options, for hints."""
+        """Return the given options, for hints."""
         return self._build_state_options().list_typed()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the options of the workflow."""
+        """Convert the options for the workflow."""
         return self._build_state_options().build_site_options(files, place)
 
     def list_states(self) -> tuple[str, ...]:
@@ -360,7 +360,7 @@ class ForgeOptions:
 
 
 def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of `body`, whose bundles are expanded to options."""
+    """Make a command of `body`, with an option for each field of its bundles."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_list_parameters(body, hints, bundles))
@@ -397,13 +397,13 @@ def _extract_bundle(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command; an interrupt or closed pipe gets our exit code instead of typer's."""
+    """Run a command; handle interrupts and closed pipes instead of typer."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
         raise InterruptedRunError("Interrupted", hint="Run the same command again") from error
     except BrokenPipeError as error:
-        # The reader closed our output.
+        # The reader closed the pipe.
         discard_output(open_stdout().stream)
         raise typer.Exit from error
 
@@ -420,7 +420,7 @@ def _check_state_options(state: str | None, *, no_state: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeaseOptions:
-    """How an emergency command takes the lease of the state, or works without a state."""
+    """Options of emergency commands for the state and its lease."""
 
     state: Annotated[
         str | None,
@@ -440,7 +440,7 @@ class LeaseOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def list_typed(self) -> TypedOptions:
-        """Return the typed options, for hints."""
+        """Return the given options, for hints."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
@@ -453,7 +453,7 @@ class LeaseOptions:
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[EmergencyRun]:
-        """Yield access for a change, which a signal stops; afterwards warn if no state recorded the change."""
+        """Yield access to change clusters until a signal; then warn if no state recorded the change."""
         _check_state_options(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")

@@ -1,4 +1,4 @@
-"""Show the plan of an order, ask for confirmation, and show the results."""
+"""Show an order's plan, ask for confirmation, show the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_emergency(
     *,
     is_dry_run: bool = False,
 ) -> Iterator[EmergencyRun]:
-    """Yield access to clusters for a command; with JSON, events and a final error are lines."""
+    """Yield access to clusters for a command; with JSON, print events and a final error."""
     streamed: TextOrJson = "text" if is_dry_run else form
     with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_drop_failures(emergency.report)) if streamed == "text" else emergency
@@ -53,7 +53,7 @@ _RISKS_TO_CONFIRM: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
 def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Build a confirmation that shows risks and warnings, and asks before a loss or an irreversible change."""
+    """Build a function that shows risks, and asks before losses and irreversible changes."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
@@ -65,13 +65,11 @@ def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan
 
 
 def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Build a confirmation that shows a plan and asks: `Delete these 3 topics?`."""
+    """Build a function that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
         changed = {at for action in plan.actions if action.blocked is None for at in list_changed_addresses(action)}
-        count = len(
-            [at for at in changed if f"{kind_of(at)}s" == noun] or changed
-        )  # mirrors of deleted links do not count
+        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # omit mirrors of deleted links
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
         return confirm_effects(_format_plan(plan), question, yes=yes, form=form)
 
@@ -97,7 +95,7 @@ def _format_total_loss(plan: Plan) -> Iterator[Line]:
 
 
 def show_plan(plan: Plan, form: TextOrJson) -> None:
-    """Print a plan."""
+    """Print an order's plan."""
     if form == "json":
         from reconciler.planning.plan_rows import encode_plan
 
@@ -107,7 +105,7 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 
 
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
-    """Print the plan of a dry run, or the results; then raise the verdict.
+    """Print a dry run's plan, or the results; raise the verdict.
 
     `done` is the past participle of the verb: `deleted`.
     """
@@ -127,7 +125,7 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
 
 
 def _format_result(result: OrderResult, done: str) -> list[Line]:
-    """Format a line for each resource. A single error is printed at the end of the command."""
+    """Format a line for each resource; omit a single error, which the command prints last."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}

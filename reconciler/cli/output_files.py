@@ -1,4 +1,4 @@
-"""Check that an option writes a new file or folder, or replaces its own earlier output."""
+"""Check that an output option overwrites only earlier outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REPOSITORY_FOLDER: Final = ".git"
 
 
 def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
-    """Return the path if writing it destroys no other data.
+    """Return the path if writing to it destroys no other data.
 
     An existing file must be empty or of the same `kind`, unless output is appended (`is_added_to`). Files in the
     folders of states and clusters are rejected.
@@ -56,7 +56,7 @@ def check_folder(option: str, path: Path) -> None:
 
 
 def check_name(option: str, path: Path) -> None:
-    """Reject `-` and names of formats: in other tools, `-o json` sets the format."""
+    """Reject `-` and format names, because `-o json` sets the format in other tools."""
     if str(path) in get_args(OutputFormat):
         raise UsageError(
             f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"

@@ -1,4 +1,4 @@
-"""Print a result in the requested format, and findings as text."""
+"""Print a result in the requested format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def print_result(
     *,
     is_paged: bool = False,
 ) -> None:
-    """Print a result on standard output; `is_paged` uses the user's pager."""
+    """Print a result on standard output; `is_paged` uses a pager."""
     if form == "json":
         from reconciler.cli.json.base import format_document
 
@@ -46,7 +46,7 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def show_page(report: Report, folder: Path) -> None:
-    """Print an HTML page; in a pipeline its links lead to the files on the forge."""
+    """Print an HTML page; in CI pipelines it links to files on the forge."""
     from reconciler.cli.html.report import render_page
     from reconciler.process import read_forge
 
@@ -54,14 +54,14 @@ def show_page(report: Report, folder: Path) -> None:
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
-    """Raise a verdict without the list in its message, which was printed already."""
+    """Raise a verdict without the list that was already printed."""
     if verdict is not None:
         verdict.message = verdict.message.partition(":\n")[0]
         raise verdict
 
 
 def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError:
-    """Build the error for a blocked plan that was printed already."""
+    """Build the error for a blocked plan that was already printed."""
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.format_warning()
         return BlockedError(f"{consequence}{message}", hint=hint)
@@ -73,7 +73,7 @@ def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError
 
 @contextmanager
 def print_error_as_json(form: Literal["text", "json"]) -> Iterator[None]:
-    """Print an error of the block as a last line of JSON, and raise it again."""
+    """Print an error of the block as a line of JSON, then re-raise it."""
     try:
         yield
     except BaseException as error:
@@ -106,7 +106,7 @@ def format_validation(validated: ValidationResult) -> list[Line]:
 
 
 def format_finding(finding: PlanFinding) -> Line:
-    """Format a finding as compilers do: place, problem, remedy."""
+    """Format a finding as compilers do: position, problem, remedy."""
     where = finding.source or finding.address or "workspace"
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return make_line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")

@@ -35,7 +35,7 @@ _PIPE_S: Final = 5.0
 
 @contextmanager
 def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that takes the number of records and bytes moved."""
+    """Yield a function that shows the records and bytes moved."""
     screen = open_stderr()
     every = _TERMINAL_S if screen.can_redraw else _PIPE_S
     began = said_at = time.monotonic()
@@ -66,7 +66,7 @@ def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
             screen.write(f"\r{' ' * widest}\r")
 
 
-# Events are JSON lines for programs, a table on a terminal, occasional lines in a pipe.
+# Events are JSON lines for programs, a table on terminals, or occasional lines in pipes.
 
 
 _BETWEEN_LINES_S: Final = 5.0
@@ -83,13 +83,13 @@ class FinishedRun:
 def open_reporter(
     form: Literal["text", "json"], ending: FinishedRun | None = None
 ) -> Iterator[Callable[[Event], None]]:
-    """Yield a function that prints the events of a run, from any thread; `ending` gets the summary."""
+    """Yield a thread-safe function that prints events; `ending` receives the summary."""
     lock = threading.Lock()
     ending = ending or FinishedRun()
     if form == "json":
         yield _serialize(_print_json, lock, ending)
     elif is_log_enabled():
-        # Standard error is JSON, which has the events; failures are printed at the end.
+        # The JSON log has the events; failures are printed at the end.
         yield _serialize(_ignore_event, lock, ending)
     elif open_stderr().can_redraw:
         from reconciler.cli.live import LiveTable
@@ -113,7 +113,7 @@ def _serialize(take: Callable[[Event], None], lock: threading.Lock, ending: Fini
 
 
 def _ignore_event(_event: Event) -> None:
-    """Print nothing: the event is in the log."""
+    """Print nothing: the log has the event."""
 
 
 def _print_json(event: Event) -> None:
@@ -123,10 +123,10 @@ def _print_json(event: Event) -> None:
 
 
 class LinePrinter:
-    """Prints failures at once, and other actions at most every few seconds."""
+    """Prints failures at once, other actions at most every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_timed: bool = False) -> None:
-        """`is_timed` begins each line with the time since the start."""
+        """`is_timed` prefixes lines with the elapsed time."""
         self._clock = clock
         self._began = clock()
         self._printed_at: dict[str, float] = {}
@@ -136,7 +136,7 @@ class LinePrinter:
         self._failures = FailurePrinter()
 
     def handle_event(self, event: Event) -> None:
-        """Print an event, unless a line was printed just before."""
+        """Print an event, unless another was printed just before."""
         match event:
             case ActionFailed():
                 self._print_lines(self._failures.take_failure(event))

@@ -1,4 +1,4 @@
-"""Results for pipelines: errors in every format, report files, issues and webhooks."""
+"""Results for CI pipelines: errors in every format, report files, issues and webhooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-# A failed command prints its error in the requested format: otherwise pipelines would show an earlier result.
+# Failed commands print the error in the requested format; else pipelines would show an earlier result.
 
 
 Command: TypeAlias = Literal["plan", "drift", "validate"]
@@ -49,10 +49,10 @@ _RESERVED_BYTES: Final = 100
 def show_errors(
     form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
 ) -> Iterator[None]:
-    """Print an error of the block on standard output in a format for programs, and raise it again."""
+    """Print an error of the block in a format for programs, then re-raise it."""
     try:
         yield
-    except Exception as error:  # after a bug, too, pipelines must not show an earlier result
+    except Exception as error:  # pipelines must not show an earlier result
         if form != "text":
             _show_error(error, form, command, invocation, environment)
         elif detect_pipeline() == "github":
@@ -97,7 +97,7 @@ def _build_remarks(error: BaseException, command: Command, invocation: Invocatio
 
 
 def format_plan_failure(why: str, invocation: Invocation, environment: str | None) -> str:
-    """Format the comment for a plan that failed; `why` comes from another program."""
+    """Format the comment for a failed plan; `why` is another program's message."""
     error = UsageError(to_one_line(why) or "it is not known why", hint="The log of the job has details.")
     return format_remarks(_build_remarks(error, "plan", invocation, environment))
 
@@ -131,20 +131,20 @@ def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -
 
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint of an error; of several problems only the heading."""
+    """Return exit code, message without the list of problems, and hint of an error."""
     if not isinstance(error, ReconcilerError):
         return describe_unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
 def list_problems(error: BaseException) -> Sequence[Problem]:
-    """Return the problems of files that an error lists."""
+    """Return the file problems in an error."""
     problems: Sequence[Problem] = getattr(error, "problems", ())
     return problems
 
 
 def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
-    """Yield a remark for each problem of the files, or for the error itself."""
+    """Yield a remark for each file problem, or for the error itself."""
     from reconciler.cli.text.remarks import build_error_remark, build_problem_remark
     from reconciler.planning.plan import PlanFinding
 
@@ -197,7 +197,7 @@ def format_remarks(remarks: Remarks) -> str:
     return "\n".join([*head, *rows, *end]) + "\n"
 
 
-# `--report FORM=FILE`: the same result in further formats.
+# `--report FORM=FILE` writes the result in further formats.
 
 
 ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
@@ -210,7 +210,7 @@ _APPENDED_FORMATS: Final = frozenset({"outputs"})
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """A result as values for a pipeline."""
+    """Summary of a result for pipelines."""
 
     values: Mapping[str, str | int | bool]
     counts: Mapping[str, int]
@@ -228,7 +228,7 @@ class Reports:
     environment: str | None
 
     def write(self, show: Callable[[OutputFormat], None], outcome: Callable[[], PipelineSummary]) -> None:
-        """Write the result to each file; `show` prints it in a format."""
+        """Write each file; `show` prints the result in a format."""
         for form, path in self.files:
             if form in get_args(OutputFormat):
                 _write_file(path, _capture_output(partial(show, cast("OutputFormat", form))))
@@ -237,7 +237,7 @@ class Reports:
 
     @contextmanager
     def report_errors(self) -> Iterator[None]:
-        """Print an error of the block in the printed format, and write it to each file."""
+        """Print an error of the block, write it to each file, and re-raise it."""
         try:
             with show_errors(self.form, self.command, self.invocation, self.environment):
                 yield
@@ -252,7 +252,7 @@ class Reports:
 def parse_reports(
     texts: Sequence[str] | None, form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
-    """Parse the values of `--report`; `form` is the printed format."""
+    """Parse the values of `--report`; `form` is the format of standard output."""
     files: list[tuple[str, Path]] = []
     wrong: UsageError | None = None
     for text in texts or ():
@@ -287,7 +287,7 @@ _REPORTING: Final[tuple[Command, ...]] = ("plan", "drift", "validate")
 
 
 def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
-    """Print and write the reports for a command line that cannot be parsed."""
+    """Print and write reports for an invalid command line."""
     command = next((word for word in _REPORTING if word in typed[:1]), None)
     values_of = partial(_read_option_values, typed)
     if command is None or not (values_of("--report") or values_of("--format")):
@@ -429,7 +429,7 @@ class DriftReport:
     webhook: str | None
 
     def check(self) -> None:
-        """Check the settings of the issue and webhook before clusters are queried."""
+        """Check the settings before clusters are queried."""
         environ = self.invocation.environ
         if self.has_issue:
             from reconciler.forges.environment import read_forge_settings
@@ -443,7 +443,7 @@ class DriftReport:
     def publish(self, drifted: DriftResult) -> None:
         """Update the issue, then send a message if the issue has changed.
 
-        The issue records a message that could not be sent; the next run sends it.
+        The issue records an unsent message; the next run sends it.
         """
         from reconciler.cli.text.drift_text import format_chat_message, format_drift_issue
 

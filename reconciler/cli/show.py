@@ -1,4 +1,4 @@
-"""Show a plan, drift or the result of a run, and the progress before."""
+"""Show plans, drift, results of runs, and progress."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _INPUT_WAIT_S: Final = 0.2
-"""Longest wait for input; a signal just before a wait is handled after it."""
+"""Maximum seconds of one wait for input; signals are handled between waits."""
 
 
 def ask_question(question: str) -> bool:
@@ -68,7 +68,7 @@ def ask_question(question: str) -> bool:
                 pass
             answer = sys.stdin.readline()
     except KeyboardInterrupt as error:
-        screen.write("\n")  # begin a new line
+        screen.write("\n")
         raise InterruptedRunError("Interrupted", hint="Nothing was started") from error
     if not answer:
         screen.write("\n")
@@ -77,7 +77,7 @@ def ask_question(question: str) -> bool:
 
 
 def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show the effects of a command and ask for confirmation; with JSON on standard error."""
+    """Show the effects of a command and ask for confirmation; with JSON, use standard error."""
     (open_stdout() if form == "text" else open_stderr()).show(lines)
     if not yes:
         require_terminal("Give --yes")
@@ -85,13 +85,13 @@ def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Li
 
 
 def require_terminal(instead: str) -> None:
-    """Raise if there is no terminal to confirm on."""
+    """Raise if no terminal can ask for confirmation."""
     if not is_stdin_terminal():
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
 def show_planned(planned: PlanResult, form: OutputFormat) -> None:
-    """Print a plan in a format."""
+    """Print a plan on standard output."""
     screen = open_stdout()
     match form:
         case "text":
@@ -131,20 +131,20 @@ def show_planned(planned: PlanResult, form: OutputFormat) -> None:
 
 
 def warn_about_plan(planned: PlanResult) -> None:
-    """Print warnings of the files and the plan."""
+    """Print the plan's warnings."""
     print_warnings(planned.warnings)
     print_warnings(format_warning(finding) for finding in planned.plan.warnings)
 
 
 def format_warning(finding: PlanFinding) -> str:
-    """Format a warning: place, subject, problem, remedy."""
+    """Format a warning: position, subject, problem, remedy."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
 
 
 def show_plan_text(planned: PlanResult, screen: Screen) -> None:
-    """Print a plan as text, without a pager, because a question may follow."""
+    """Print a plan without a pager, because a question may follow."""
     screen.show(_format_planned(planned, screen))
 
 
@@ -164,7 +164,7 @@ def annotate_plan(planned: PlanResult) -> None:
 
 
 def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
-    """Print a saved plan; `folder` finds the workspace, for the links of a page."""
+    """Print a saved plan; `folder` finds the workspace for links in HTML."""
     screen = open_stdout()
     if form == "json":
         import orjson
@@ -188,13 +188,13 @@ def print_apply_command(file: Path) -> None:
 
 
 def warn_about_drift(drifted: DriftResult) -> None:
-    """Print warnings about files and clusters."""
+    """Print the warnings of a drift check."""
     print_warnings(drifted.planned.warnings)
     print_warnings(format_warning(finding) for finding in drifted.warnings)
 
 
 def show_drifted(drifted: DriftResult, form: OutputFormat) -> None:
-    """Print drift in a format."""
+    """Print drift on standard output."""
     screen = open_stdout()
     match form:
         case "text":
@@ -264,7 +264,7 @@ class ApplyMode:
     form: TextOrJson = "text"
 
     def build_options(self, kind: type[Options], **more: Any) -> Options:
-        """Build the options of a workflow from these and `more`."""
+        """Convert the options to `kind`, with further fields `more`."""
         timeout_s = parse_seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
             if not name.isprintable() or "," in name or not name.strip():
@@ -360,7 +360,7 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show the differences from the approved plan; with JSON the last line has them."""
+        """Show the differences from the approved plan; JSON has them in its last line."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -369,7 +369,6 @@ class _PlanDialog:
         return error
 
     def show_outcome(self, applied: ApplyOutcome, summary: Summary | None) -> None:
-        """Print the result of a run."""
         from reconciler.cli.text.runs_text import format_run_result
 
         if not self._is_shown:
@@ -386,7 +385,7 @@ class _PlanDialog:
         if self._doing.form == "text":
             show_plan_text(planned, open_stdout())
         elif not (self._is_approved and is_log_enabled()):
-            # JSON has standard output for events, `--verbose` standard error for the log.
+            # JSON events use standard output, the log of `--verbose` standard error.
             show_plan_text(planned, open_stderr())
 
 
@@ -395,10 +394,10 @@ _REDRAW_S: Final = 0.25
 
 
 class PhaseLine:
-    """Status line with the current phase and its duration; removed before other output."""
+    """Status line with the current phase and its duration."""
 
     def __init__(self, screen: Screen) -> None:
-        """Draw nothing yet; a screen that cannot be redrawn shows no status line."""
+        """Draw nothing before `report_progress`."""
         self._screen = screen
         self._text = ""
         self._began = time.monotonic()
@@ -409,7 +408,7 @@ class PhaseLine:
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
     def report_progress(self, invocation: Invocation) -> Invocation:
-        """Return an invocation that reports its phases and warnings through this line."""
+        """Return an invocation that reports phases and warnings here."""
         if is_log_enabled() or not self._screen.can_redraw:
             return invocation
         self._thread.start()

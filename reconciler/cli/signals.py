@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
+"""Handle SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
 
-The second signal ends the process at once, and so does an alarm after the first if something hangs. The module uses no
-locks, because a handler may interrupt the thread that holds one.
+A second signal, or an alarm if the process hangs, ends it at once. The module uses no locks, because a handler may
+interrupt the thread that holds one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _HANGING_MESSAGE: Final = (
     b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
 )
 _IDLE_PATIENCE_S: Final = 2.5
-"""Time for cleaning up if no run was in progress."""
+"""Seconds to clean up if no run is in progress."""
 RUN_PATIENCE_S: Final = 6.0
-"""Time for a run to stop; a cancelled pipeline sends a second signal after 7 s."""
+"""Seconds for a run to stop; cancelled pipelines send a second signal after 7 s."""
 _RESTORE_LINE: Final = b"\r\x1b[K\x1b[?25h"
 
 
@@ -53,19 +53,19 @@ _WATCH: Final = _SignalWatch()
 
 
 def install_handlers() -> None:
-    """Install the handlers of both signals; called before slow imports."""
+    """Install both handlers; call this before slow imports."""
     _WATCH.is_signalled = _WATCH.has_begun = False
     for number in _SIGNALS:
         signal.signal(number, _on_signal)
     signal.signal(signal.SIGALRM, _on_alarm)
-    # The interpreter restores default handlers while it exits: a signal would then kill a finished run.
+    # At exit, Python restores default handlers: a signal would kill a finished run.
     atexit.unregister(_ignore_signals)
     atexit.register(_ignore_signals)
 
 
 @contextmanager
 def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
-    """Forward signals to `stoppable` during the block; it has `patience_s` seconds to end, `None` is unlimited."""
+    """Forward signals to `stoppable` during the block; exit if it still runs `patience_s` seconds after one."""
     _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
         yield
@@ -77,7 +77,7 @@ def exit_if_hanging(code: int) -> None:
     """End the process if a signal was received and another thread still runs."""
     if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the reader has closed the pipe
+            with suppress(OSError, ValueError):  # the reader closed the pipe
                 stream.flush()
         os._exit(code)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -85,7 +85,7 @@ def exit_if_hanging(code: int) -> None:
 
 @contextmanager
 def allow_prompt_interrupts() -> Iterator[None]:
-    """Let signals interrupt a prompt, before which no run has started."""
+    """Let signals interrupt a prompt: no run has started."""
     _WATCH.is_asking = True
     try:
         yield

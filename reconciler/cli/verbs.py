@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def open_state_edit(
     files: FileOptions, place: WorkspaceOptions, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
-    """Yield access for editing the state; a signal stops the edit before it starts."""
+    """Yield access to edit the state; a signal prevents an edit that has not started."""
     lock_timeout_s = parse_seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop
@@ -50,7 +50,7 @@ class MigrationId:
 def request_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> ClusterMigration:
-    """Cancel or delete a migration after a confirmation; return the migration as it is then."""
+    """Cancel or delete a migration after confirmation; return its new state."""
     from reconciler.cli.text.mounts_text import format_migration_question
     from reconciler.operations.clusters.mounts import change_migration
     from reconciler.operations.steps.runner import Stop

@@ -1,1 +1,1 @@
-"""GitHub, GitLab and Gitea by their REST APIs."""
+"""Clients for GitHub, GitLab and Gitea."""

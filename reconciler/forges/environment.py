@@ -1,4 +1,4 @@
-"""The forge, repository and pull request of a pipeline, from its runner's environment."""
+"""Find a pipeline's forge, repository and pull request from environment variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.runtime.text import list_first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
-    """Command-line options of a forge; `None` takes the value from the environment."""
+    """Command-line options for the forge; a value of `None` is read from the environment."""
 
     forge: Kind | None = None
     repository: str | None = None
@@ -30,7 +30,7 @@ class ForgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class _ForgeVariables:
-    """Environment variables of a forge; of each tuple the first that is set counts."""
+    """Environment variables of a forge; the first one set in a tuple is used."""
 
     title: str
     api: tuple[str, ...]
@@ -72,11 +72,11 @@ _EVENT_NAMES: Final = ("GITEA_EVENT_NAME", "FORGEJO_EVENT_NAME", "GITHUB_EVENT_N
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+|[0-9]+")
 _TOKEN: Final = re.compile(r"[!-~]+")
 _MAX_EVENT_BYTES: Final = 32 << 20
-"""Largest event file that is read; GitHub's have at most 25 MB."""
+"""Maximum size of an event file; GitHub writes at most 25 MB."""
 
 
 def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, now_ms: Callable[[], int]) -> Forge:
-    """Return a client of the forge; sends no request."""
+    """Return a client for the forge without sending requests."""
     settings = read_forge_settings(environ, request, tool)
     match settings.kind:
         case "github":
@@ -94,7 +94,7 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
 
 
 def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
-    """Return the URL of the forge and the token."""
+    """Read the forge's URL, repository and token."""
     kind = request.forge or _detect_kind(environ)
     names = _VARIABLES[kind]
     api = (_read_variable(environ, names.api) or names.public_api).rstrip("/")

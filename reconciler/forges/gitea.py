@@ -1,4 +1,4 @@
-"""Gitea, and Forgejo, which has the same API."""
+"""Client for Gitea and Forgejo, which share an API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NOT_FOUND: Final = 404
 class Gitea(GitHubCompatibleForge):
     """A repository on Gitea or Forgejo.
 
-    Own comments are those of the user that `GET /user` returns. Older comments are collapsed in `<details>`.
+    It finds its own comments by the user that `GET /user` returns. It collapses older ones in `<details>`.
     """
 
     kind: Kind = "gitea"
@@ -52,11 +52,11 @@ class Gitea(GitHubCompatibleForge):
         self._labels = f"{self._repository}/labels"
 
     def measure_text(self, text: str) -> int:
-        """Return the length in bytes, which databases limit."""
+        """Return the length in bytes; Gitea's database limits bytes."""
         return len(text.encode())
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments by the token's user."""
+        """Return comments by the token's user that `is_wanted` accepts."""
         matching = [item for item in self._list_comments(number) if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
@@ -65,7 +65,7 @@ class Gitea(GitHubCompatibleForge):
         return sorted(own, key=lambda item: item.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Edit a comment so that its text is collapsed."""
+        """Edit a comment to collapse its text."""
         marker = parse_marker(comment.body)
         if marker is not None:
             self.edit_comment(
@@ -73,7 +73,7 @@ class Gitea(GitHubCompatibleForge):
             )
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues by the token's user."""
+        """Return open issues by the token's user that `is_wanted` accepts."""
         rows = self._list_rows(f"{self._issues}?state=open&type=issues", "list the issues")
         matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
         if not matching:
@@ -89,7 +89,7 @@ class Gitea(GitHubCompatibleForge):
         return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit or close an issue."""
+        """Replace the body of an issue; `closes` also closes it."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_NOT_FOUND,))
@@ -105,7 +105,7 @@ class Gitea(GitHubCompatibleForge):
         return [pull_request.number] if pull_request.is_merged else []
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals by people with write access, which Gitea marks `official`."""
+        """Return approvals that Gitea marks `official`: by people with write access."""
         rows = self._list_rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
         latest = find_latest_approvals(
             (review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",)
@@ -128,7 +128,7 @@ class Gitea(GitHubCompatibleForge):
         return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of all pages; some versions of Gitea return all on each page."""
+        """Yield the objects of all pages; some Gitea versions repeat all objects on each page."""
         seen: set[int] = set()
         page = 1
         while True:

@@ -1,4 +1,4 @@
-"""GitHub: comments by the REST API; their authors and hiding by GraphQL."""
+"""Client for GitHub: REST, and GraphQL to find authors and hide comments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _list_graphql_errors(answer: ForgeResponse) -> list[Mapping[str, Any]]:
 
 
 def _find_retry_reason(answer: ForgeResponse) -> RetryReason | None:
-    """Return why to retry a GraphQL response, whose HTTP status is always 200."""
+    """Return why to retry a GraphQL request; its HTTP status is always 200."""
     if b'"errors"' not in answer.body:
         return None
     types = {problem.get("type") for problem in _list_graphql_errors(answer)}
@@ -70,7 +70,7 @@ class GitHubCompatibleForge:
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_NOT_FOUND,))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Add a label to a pull request and remove the others."""
+        """Add `label` to a pull request and remove `others`."""
         path = f"{self._issues}/{number}/labels"
         keys = self._read_label_keys([label, *others])
         rows = self._api.get(f"{path}?per_page={_PAGE_SIZE}", "list the labels").parse_objects()
@@ -83,7 +83,7 @@ class GitHubCompatibleForge:
             )
 
     def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
-        """Map label names to their keys in the API: names on GitHub, ids on Gitea."""
+        """Map label names to API keys: names on GitHub, ids on Gitea."""
         return {name: name for name in names}
 
     def read_pull_request(self, number: int) -> PullRequest:
@@ -100,7 +100,7 @@ class GitHubCompatibleForge:
 class GitHub(GitHubCompatibleForge):
     """A repository on github.com or a GitHub Enterprise Server.
 
-    Own comments are those with `viewerDidAuthor` in GraphQL: workflow tokens cannot call `GET /user`.
+    It finds its own comments by `viewerDidAuthor` in GraphQL, because workflow tokens cannot call `GET /user`.
     """
 
     kind: Kind = "github"
@@ -114,7 +114,6 @@ class GitHub(GitHubCompatibleForge):
             "X-GitHub-Api-Version": "2022-11-28",
         }
         super().__init__(ApiClient(settings, headers, _TRAITS, now_ms), settings.repository)
-        # https://api.github.com/graphql, https://github.example.com/api/graphql
         self._graphql = f"{settings.api.removesuffix('/v3')}/graphql"
 
     def measure_text(self, text: str) -> int:
@@ -122,7 +121,7 @@ class GitHub(GitHubCompatibleForge):
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching visible comments by the token."""
+        """Return visible comments by the token that `is_wanted` accepts."""
         matching = [comment for comment in self._list_comments(number) if is_wanted(comment.body)]
         own = self._find_own_nodes([comment.node_id for comment in matching])
         return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
@@ -132,7 +131,7 @@ class GitHub(GitHubCompatibleForge):
         self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues by the token; lists all, because search finds new ones late."""
+        """Return open issues by the token that `is_wanted` accepts; GitHub's search would miss new ones."""
         rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
@@ -145,7 +144,7 @@ class GitHub(GitHubCompatibleForge):
         return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit or close an issue."""
+        """Replace the body of an issue; `closes` also closes it."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_NOT_FOUND, _STATUS_GONE))
@@ -158,7 +157,7 @@ class GitHub(GitHubCompatibleForge):
         return sorted(parse_pull_request(pull).number for pull in pulls if pull.get("merged_at"))
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals by people with write access; GitHub lets others approve, too."""
+        """Return approvals by people with write access; on GitHub others may approve, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_PAGE_SIZE}"
         latest = find_latest_approvals(
             self._list_rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED")

@@ -1,4 +1,4 @@
-"""GitLab: notes (comments) of merge requests."""
+"""Client for GitLab, which calls comments notes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_FOUND: Final = 404
 class GitLab:
     """A project on gitlab.com or a self-managed GitLab.
 
-    Own notes are those of the user that `GET /user` returns. Older notes are collapsed in `<details>`.
+    It finds its own notes by the user that `GET /user` returns. It collapses older ones in `<details>`.
     """
 
     kind: Kind = "gitlab"
@@ -48,7 +48,7 @@ class GitLab:
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching notes by the token's user."""
+        """Return notes by the token's user that `is_wanted` accepts."""
         matching = [note for note in self._list_notes(number) if is_wanted(str(note.get("body") or ""))]
         if not matching:
             return []
@@ -76,18 +76,18 @@ class GitLab:
         )
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Edit a note so that its text is collapsed."""
+        """Edit a note to collapse its text."""
         marker = parse_marker(comment.body)
         if marker is not None:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Add a label to a merge request and remove the others."""
+        """Add `label` to a merge request and remove `others`."""
         content = {"add_labels": label, "remove_labels": ",".join(others)}
         self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues by the token's user."""
+        """Return open issues by the token's user that `is_wanted` accepts."""
         me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
         issues = map(_parse_issue, self._list_rows(path, "list the issues"))
@@ -101,7 +101,7 @@ class GitLab:
         )
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit or close an issue."""
+        """Replace the body of an issue; `closes` also closes it."""
         content = {"description": body, **({"state_event": "close"} if closes else {})}
         path = f"{self._project}/issues/{issue.number}"
         answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_NOT_FOUND,))
@@ -119,10 +119,7 @@ class GitLab:
         return sorted(request.number for request in map(_parse_request, rows) if request.is_merged)
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals; an approval covers the head if all commits were pushed before it.
-
-        Older versions of GitLab report its time only in a note.
-        """
+        """Return the approvals; an approval covers the head if all commits were pushed before it."""
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").read_field("approved_by") or ()
         rows = [row for row in rows if isinstance(row, dict)]

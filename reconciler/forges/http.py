@@ -1,6 +1,6 @@
-"""Requests to a forge's REST API, with bounded retries; the token is never sent to another host.
+"""HTTP client for a forge, with bounded retries; never sends the token to another host.
 
-A POST is retried only if the forge cannot have executed it; otherwise UnansweredError is raised.
+It retries a POST only if the forge cannot have executed it; otherwise it raises UnansweredError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHUNK_BYTES: Final = 64 << 10
 _MAX_REDIRECTS: Final = 5
 _MAX_MESSAGE_CHARACTERS: Final = 500
 _SECONDARY_LIMIT_PAUSE_S: Final = 60.0
-"""Pause after GitHub's secondary rate limit if the response names none."""
+"""Seconds to wait after GitHub's secondary rate limit if the response specifies none."""
 
 _CHECK_API_HINT: Final = "Check the address of the API, and any proxy in between."
 _BUSY_STATUSES: Final = frozenset({502, 503, 504})
@@ -62,7 +62,7 @@ class ForgeResponse:
     host: str
 
     def parse_json(self) -> Any:
-        """Parse the body as JSON."""
+        """Parse the body; raise if it is no JSON."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
@@ -85,7 +85,7 @@ class ForgeResponse:
         return cast("dict[str, Any]", row)
 
     def read_field(self, name: str) -> Any:
-        """Return a field of the JSON object, or `None`."""
+        """Return a field of the JSON object; `None` if missing."""
         content = self.parse_json()
         return content.get(name) if isinstance(content, dict) else None
 
@@ -104,7 +104,7 @@ def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
 
 @dataclass(frozen=True, slots=True)
 class ForgeTraits:
-    """How to name a forge in errors, and how to recognize its overload."""
+    """Name of a forge for errors, and signs of its overload."""
 
     title: str
     rights_hint: str
@@ -117,7 +117,6 @@ class ApiClient:
     def __init__(
         self, settings: ForgeSettings, headers: Mapping[str, str], advice: ForgeTraits, now_ms: Callable[[], int]
     ) -> None:
-        """Start the time limit for all requests; opens no connection."""
         self._settings = settings
         self._traits = advice
         self._now_ms = now_ms
@@ -144,15 +143,15 @@ class ApiClient:
         accepts: Collection[int] = (),
         is_repeatable: bool | None = None,
     ) -> ForgeResponse:
-        """Send a request; return a response that is a success or has a status in `accepts`.
+        """Send a request; return a response that succeeded or has a status in `accepts`.
 
-        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; by default all
+        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; the default is all
         methods but POST.
 
         Raises:
             NotAuthorizedError: The token lacks a right.
-            UnansweredError: The outcome is unknown; never for repeatable requests.
-            RetryableError: No answer, or a rate limit beyond the time left.
+            UnansweredError: The outcome of a request that is not repeatable is unknown.
+            RetryableError: The forge does not answer, or its rate limit exceeds the time left.
             UserError: The forge refuses the request.
         """
         again = method != "POST" if is_repeatable is None else is_repeatable
@@ -256,7 +255,7 @@ class ApiClient:
         return place
 
     def _read_requested_pause(self, answer: ForgeResponse, *, is_limited: bool) -> float | None:
-        """Return the pause in seconds that a rate-limited or busy forge requests, or `None`."""
+        """Return the seconds that a rate-limited or busy forge asks to wait, or `None`."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (

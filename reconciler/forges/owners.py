@@ -1,7 +1,7 @@
-"""Owners of files, by the CODEOWNERS rules of each forge.
+"""Find owners of files by each forge's CODEOWNERS rules.
 
-GitHub: patterns as in .gitignore; the last match wins. GitLab: the same within each section. Gitea: regular
-expressions; all matches count, and `!` negates one.
+GitHub uses .gitignore patterns, and the last match wins; GitLab does so in each section. Gitea uses regular
+expressions, and all matches count; `!` negates one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
 _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 
-@dataclass(slots=True, eq=False)  # compared by identity
+@dataclass(slots=True, eq=False)  # equality is identity
 class _Section:
     owners: list[str]
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _Section:
 def find_owners(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
     """Return the owners of files, sorted; empty without a CODEOWNERS file.
 
-    Paths in `files` are relative to `root`.
+    Paths are relative to `root`.
     """
     text = _read_codeowners(root, kind)
     named = list(files)
@@ -117,7 +117,7 @@ def _match_gitea_expressions(text: str, file: str) -> list[str]:
         try:
             is_match = bool(expression) and re.fullmatch(expression, file) is not None
         except re.error:
-            continue  # Gitea ignores invalid expressions, too
+            continue  # Gitea also ignores invalid expressions
         if owners and is_match is not is_turned:
             matching_owners += owners
     return matching_owners

@@ -1,4 +1,4 @@
-"""The protocol of a forge, and the marker that identifies comments of reconciler."""
+"""Protocol of a forge client, and the marker that identifies reconciler's comments."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Final, Literal, Protocol, TypeAlias
 from reconciler.runtime.text import escape_invisible, format_count
 
 # First line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3 -->`.
-# Older versions lack fields; unknown ones are ignored.
+# Fields may be missing; unknown ones are ignored.
 
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"
-"""Command in the marker of a collapsed comment; searches skip it."""
+"""Command in the marker of a collapsed comment, which searches skip."""
 RESULTS: Final = ("no changes", "changes", "danger", "blocked", "errors")
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """First line of a comment; identifies its command, workspace and environment."""
+    """First line of a comment, with its command, workspace and environment."""
 
     command: str
     workspace: str
     environment: str | None = None
     digest: str = ""
     items: int | None = None
-    """Number of actions, findings or errors; `None` in comments of older versions."""
+    """Number of actions, findings or errors; `None` if the marker has none."""
     approvers: int = 0
     verdict: str = ""
-    """`errors`, `blocked` or `danger`; empty for plans without them."""
+    """`errors`, `blocked`, `danger` or empty."""
 
     @property
     def result(self) -> str:
-        """Result of the plan, one of `RESULTS`."""
+        """One of `RESULTS`."""
         return "errors" if not self.digest else self.verdict or ("no changes" if self.items == 0 else "changes")
 
     @property
     def line(self) -> str:
-        """The marker as an HTML comment, hidden in the rendered text."""
+        """The marker as an HTML comment, which forges do not display."""
         fields = {
             "workspace": escape_for_comment(self.workspace),
             "environment": escape_for_comment(self.environment or ""),
@@ -54,17 +54,17 @@ class Marker:
         return f"<!-- reconciler:{self.command}{values} -->"
 
     def is_at_start_of(self, text: str) -> bool:
-        """Return whether the first line has the same command, workspace and environment."""
+        """Return whether the first line is a marker for the same command, workspace and environment."""
         other = parse_marker(text)
         return other is not None and _subject_key(other) == _subject_key(self)
 
     def is_anywhere_in(self, text: str) -> bool:
-        """Return whether any line of a text is such a marker."""
+        """Return whether any line is a marker for the same command, workspace and environment."""
         return any(line.startswith("<!--") and self.is_at_start_of(line) for line in text.splitlines())
 
 
 def parse_marker(text: str) -> Marker | None:
-    """Parse the marker in the first line of a text; `None` if there is none."""
+    """Parse the marker in the first line, or return `None`."""
     match = _MARKER.fullmatch(text.partition("\n")[0].strip())
     if match is None:
         return None
@@ -84,7 +84,7 @@ def parse_marker(text: str) -> Marker | None:
 
 
 def mark_message_unsent(text: str) -> str:
-    """Record in the marker that the webhook message is not sent yet."""
+    """Record in the marker that the webhook message must still be sent."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
@@ -104,7 +104,7 @@ _ROOM: Final = 200
 
 
 def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Cut a text at a line to fit `limit`, close open folds and code blocks, and add a note."""
+    """Cut a text after a line to fit `limit`, close open folds and code blocks, and add a note."""
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
@@ -125,7 +125,7 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 
 
 def _track_open_parts(line: str, open_parts: list[str]) -> None:
-    """Update the end marks of open folds and code blocks, innermost last."""
+    """Update the end marks of the folds and code blocks that are open after `line`."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():
@@ -145,7 +145,7 @@ _END_OF_FOLD: Final = "</details>"
 
 
 def collapse_comment_text(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Collapse the text of an older comment under an outdated marker."""
+    """Collapse the text of an older comment and mark it outdated."""
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
@@ -163,17 +163,17 @@ class ForgeSettings:
     kind: Kind
     api: str
     repository: str
-    """`OWNER/NAME`; on GitLab with all groups, or the project id."""
+    """`OWNER/NAME`; on GitLab `GROUP/…/NAME` or the project id."""
     token: str = field(repr=False)
     token_name: str
     tool: str
     """Version of reconciler."""
     within_s: float
-    """Time limit for all requests, including pauses."""
+    """Time limit in seconds for all requests together."""
     ca_file: str | None = None
-    """File with certificate authorities (`SSL_CERT_FILE`)."""
+    """Value of `SSL_CERT_FILE`."""
     ca_folder: str | None = None
-    """Folder with certificate authorities (`SSL_CERT_DIR`)."""
+    """Value of `SSL_CERT_DIR`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Comment:
     body: str
     url: str
     node_id: str = ""
-    """Id in GitHub's GraphQL API."""
+    """Id in GitHub's GraphQL."""
     changed_ms: int = 0
 
 
@@ -218,7 +218,7 @@ class Issue:
     body: str
     url: str
     node_id: str = ""
-    """Id in GitHub's GraphQL API."""
+    """Id in GitHub's GraphQL."""
 
 
 def parse_time_ms(stamp: object) -> int:
@@ -230,25 +230,25 @@ def parse_time_ms(stamp: object) -> int:
 
 
 class Forge(Protocol):
-    """Client for a repository of a forge.
+    """Client for a repository on a forge.
 
     Every call may raise NotAuthorizedError (the token lacks a right), UserError (the forge refuses the request) or
-    RetryableError (no answer in time, or a rate limit beyond the time left).
+    RetryableError (the forge does not answer in time).
     """
 
     @property
     def kind(self) -> Kind:
-        """The kind of forge."""
+        """Kind of forge."""
         ...
 
     @property
     def title(self) -> str:
-        """The forge's name for messages."""
+        """Name for messages."""
         ...
 
     @property
     def limit(self) -> int:
-        """Maximum length of a comment, as `measure_text` counts it."""
+        """Maximum length of a comment in the unit of `measure_text`."""
         ...
 
     def measure_text(self, text: str) -> int:
@@ -256,14 +256,14 @@ class Forge(Protocol):
         ...
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return the visible comments by the token's user that `is_wanted` accepts, oldest first."""
+        """Return visible comments by the token's user that `is_wanted` accepts, oldest first."""
         ...
 
     def post_comment(self, number: int, body: str) -> Comment:
         """Create a comment.
 
         Raises:
-            UnansweredError: It may exist: check before a retry.
+            UnansweredError: It may have been created; check before a retry.
         """
         ...
 
@@ -272,31 +272,31 @@ class Forge(Protocol):
         ...
 
     def delete_comment(self, number: int, comment: Comment) -> None:
-        """Delete a comment; does nothing if it does not exist."""
+        """Delete a comment if it exists."""
         ...
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Hide or collapse an older comment, so that `list_own_comments` omits it."""
+        """Hide or collapse a comment, so that `list_own_comments` omits it."""
         ...
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Add a label to a pull request and remove the others."""
+        """Add `label` to a pull request and remove `others`."""
         ...
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return the open issues by the token's user whose text `is_wanted` accepts, oldest first."""
+        """Return open issues by the token's user whose text `is_wanted` accepts, oldest first."""
         ...
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue. Labels that do not exist are created or omitted.
+        """Create an issue. Missing labels are created or omitted.
 
         Raises:
-            UnansweredError: It may exist: check before a retry.
+            UnansweredError: It may have been created; check before a retry.
         """
         ...
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit an issue, or close it; return `None` if it does not exist."""
+        """Replace the body of an issue; `closes` also closes it. Return `None` if it does not exist."""
         ...
 
     def read_pull_request(self, number: int) -> PullRequest:
@@ -308,7 +308,7 @@ class Forge(Protocol):
         ...
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the valid approvals of a pull request by people with write access."""
+        """Return valid approvals by people with write access."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Send a message to a webhook of Slack, Mattermost and others: `{"text": …}`."""
+"""Send `{"text": …}` to a webhook of Slack, Mattermost or others."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
 def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
-    """Send a text to the secret URL in the variable `name`; if the answer is lost, it may be sent twice.
+    """Send a text to the URL in the environment variable `name`; it may arrive twice.
 
     Raises:
-        UsageError: The variable is not set, or is no address.
-        RetryableError: There is no answer.
-        UserError: The message is refused.
+        UsageError: The variable is not set, or is no URL.
+        RetryableError: The webhook does not answer.
+        UserError: The webhook refuses the message.
     """
     url = read_webhook_url(environ, name, allows_http=allows_http)
     headers = {"User-Agent": f"reconciler/{tool}"}
