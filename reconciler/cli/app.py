@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
 
-# Name, module and help of every command.
-
-
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
     """A command, whose function is in `module`, or a group with `entries`."""
@@ -38,7 +35,7 @@ class CommandEntry:
 def _define_command(
     section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
 ) -> CommandEntry:
-    """Define a command; `group` is required if its module has commands of several groups."""
+    """Define a command; `group` is required if its module serves several groups."""
     function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
     return CommandEntry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 

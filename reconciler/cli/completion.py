@@ -1,4 +1,4 @@
-"""Shell completion of addresses, environments, clusters, links and runs, from files only.
+"""Shell completion of names in the workspace, from files only.
 
 It reads only kind and metadata of manifests. If an error occurs, it prints nothing.
 """
@@ -57,14 +57,14 @@ def answer_shell(run: Callable[[], int]) -> int:
     return code
 
 
-# Bash splits words at `:` and `=`, and a completion replaces only the last part.
+# Bash splits words at `:` and `=`; completions replace only the last part.
 
 
 _BREAKS: Final = re.compile(r"[:=]+")
 
 
 def _join_words_of_bash() -> str:
-    """Join the words that bash split; return the prefix that completions must omit."""
+    """Join words that bash split; return the prefix that completions must omit."""
     try:
         pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     except (KeyError, ValueError):
@@ -108,7 +108,7 @@ def offer_values(command: Command) -> None:
     for parameter in command.params:
         values = _VALUES.get(_read_metavar(parameter))
         if values is not None:
-            # Set on the instance, not on typer's class.
+            # Do not change typer's class.
             parameter.__dict__["shell_complete"] = _make_completer(values)
 
 
@@ -145,7 +145,6 @@ class _CompletionRequest(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Group of the command: `mirror` for `reconciler mirror pause`."""
         return (self.context.parent.info_name if self.context.parent is not None else None) or ""
 
 
@@ -155,7 +154,7 @@ _KINDS: Final = {
     "topic": {"topic", "mirror", "mounting"},
     "verify": {"topic", "mirror", "mounting", "link"},
 }
-"""Kinds of addresses by group or command; groups and commands not listed accept all."""
+"""Kinds of addresses by group or command; all others accept every kind."""
 
 
 def _list_addresses(request: _CompletionRequest) -> Iterator[str]:
@@ -253,7 +252,7 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines with kind and metadata; return a link whole, because it lists its mirrors."""
+    """Return the lines with kind and metadata, or a whole link, which lists its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

@@ -60,7 +60,7 @@ class Screen:
 
     @property
     def can_redraw(self) -> bool:
-        """Return whether lines may be redrawn; false in CI pipelines, which log every redraw."""
+        """Return whether lines may be redrawn; CI pipelines would log every redraw."""
         return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and detect_pipeline() is None
 
     @property
@@ -74,7 +74,7 @@ class Screen:
         self.write(_colour_text(again) if self.has_colours else to_plain_text(again))
 
     def show_paged(self, lines: Iterable[Line]) -> None:
-        """Write lines; use RECONCILER_PAGER, if set, for more lines than fit the terminal."""
+        """Write lines; if they do not fit the terminal, RECONCILER_PAGER shows them."""
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
@@ -86,7 +86,7 @@ class Screen:
         self.show(held)
 
     def write(self, text: str) -> None:
-        """Write text; escape lines that a CI runner would interpret as commands."""
+        """Write text; escape commands for CI runners."""
         text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
@@ -232,7 +232,7 @@ def _name_stream(stream: TextIO) -> str:
 
 
 def streams_share_target() -> bool:
-    """Return whether standard output and standard error are the same file or terminal."""
+    """Return whether standard output and error are the same file or terminal."""
     try:
         ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
     except (OSError, ValueError):

@@ -27,9 +27,6 @@ def warn(text: str) -> None:
     open_stderr().show([make_line(Span("Warning: ", Tone.CHANGE), text)])
 
 
-# `--verbose` writes JSON lines to standard error.
-
-
 _LOGGER: Final = logging.getLogger("reconciler.cli")
 
 

@@ -49,7 +49,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint of an error that is not a ReconcilerError."""
+    """Return exit code, message and hint of an unexpected error."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
@@ -154,7 +154,7 @@ def _format_further_lines(message: str) -> list[Line]:
 
 
 class Explanation(NamedTuple):
-    """Explanation of an error."""
+    """Explanation of a frequent error."""
 
     code: str
     message: str

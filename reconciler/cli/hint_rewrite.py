@@ -22,11 +22,11 @@ _COMMAND: Final = re.compile(
 _PART_COMMANDS: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
 """Commands that accept options such as `--target`."""
 _FILE_COMMANDS: Final = ("reconciler state ", "reconciler show", "reconciler export")
-"""Commands without `--state`."""
+"""Commands that do not accept `--state`."""
 _ORDER_COMMAND: Final = re.compile(
     r"reconciler (?:topic|namespace|mirror|link) (?!(?:list|describe|errors|storage|profile|produce|consume)$)"
 )
-"""Commands with `--cluster NAME=URL`."""
+"""Commands that accept `--cluster NAME=URL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,7 @@ class TypedOptions:
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
-    """`--state`, which needs no workspace."""
     clusters: tuple[str, ...] = ()
-    """`--no-state` and `--cluster`, which need no workspace."""
 
     def merge(self, other: TypedOptions) -> TypedOptions:
         """Return these options; `other` supplies missing ones."""

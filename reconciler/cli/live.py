@@ -66,7 +66,7 @@ class _RunningAction:
 
 
 class LiveTable:
-    """Shows running actions; prints above them actions that failed, moved records or took long."""
+    """Shows running actions, and above them actions that failed, moved records or took long."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or _open_console()
@@ -84,7 +84,7 @@ class LiveTable:
         )
 
     def __enter__(self) -> Self:
-        """Delay drawing: a question may be on the screen."""
+        """Do not draw yet: a question may be on the screen."""
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -49,7 +49,7 @@ class MetricsFile:
         self._invocation = reach.invocation
         self._instruments = MetricsReader(reach)
         self.trouble: ReconcilerError | None = None
-        """The last error; it was printed already."""
+        """The last error, already printed."""
         self._totals = read_totals(self._path)
 
     def write(self, upkeep: PassResult) -> None:
@@ -158,7 +158,7 @@ def _build_family(metric: Metric) -> Family:
 
 
 def _rename_counter(text: str, name: str) -> str:
-    """Remove `_total`, which the library appends: counters of Redpanda and Confluent have no suffix."""
+    """Remove `_total`, which the library appends; counter names of Redpanda and Confluent lack it."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text

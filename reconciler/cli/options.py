@@ -243,9 +243,6 @@ def parse_seconds(option: str, text: str) -> float:
     return ms / 1000
 
 
-# Options of migration commands.
-
-
 @dataclass(frozen=True, slots=True)
 class StateUrlOptions:
     """`--state`, which takes connections from a state instead of a workspace."""
@@ -397,7 +394,7 @@ def _extract_bundle(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command; handle interrupts and closed pipes instead of typer."""
+    """Run a command; do not leave interrupts and closed pipes to typer."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
@@ -453,7 +450,7 @@ class LeaseOptions:
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[EmergencyRun]:
-        """Yield access to change clusters until a signal; then warn if no state recorded the change."""
+        """Yield access to clusters until a signal; then warn if no state recorded the change."""
         _check_state_options(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")

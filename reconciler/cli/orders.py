@@ -35,7 +35,7 @@ def open_emergency(
     *,
     is_dry_run: bool = False,
 ) -> Iterator[EmergencyRun]:
-    """Yield access to clusters for a command; with JSON, print events and a final error."""
+    """Yield access to clusters; with JSON, print events and a final error."""
     streamed: TextOrJson = "text" if is_dry_run else form
     with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_drop_failures(emergency.report)) if streamed == "text" else emergency
@@ -53,7 +53,7 @@ _RISKS_TO_CONFIRM: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
 def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Build a function that shows risks, and asks before losses and irreversible changes."""
+    """Build a function that shows risks and asks before irreversible changes."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
@@ -125,7 +125,7 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
 
 
 def _format_result(result: OrderResult, done: str) -> list[Line]:
-    """Format a line for each resource; omit a single error, which the command prints last."""
+    """Format a line for each resource; omit a single error, which is printed last."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}

@@ -56,7 +56,7 @@ def check_folder(option: str, path: Path) -> None:
 
 
 def check_name(option: str, path: Path) -> None:
-    """Reject `-` and format names, because `-o json` sets the format in other tools."""
+    """Reject `-` and format names: in other tools, `-o json` sets the format."""
     if str(path) in get_args(OutputFormat):
         raise UsageError(
             f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"

@@ -52,7 +52,7 @@ def show_errors(
     """Print an error of the block in a format for programs, then re-raise it."""
     try:
         yield
-    except Exception as error:  # pipelines must not show an earlier result
+    except Exception as error:
         if form != "text":
             _show_error(error, form, command, invocation, environment)
         elif detect_pipeline() == "github":
@@ -131,14 +131,14 @@ def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -
 
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message without the list of problems, and hint of an error."""
+    """Return exit code, message (without a list of problems) and hint."""
     if not isinstance(error, ReconcilerError):
         return describe_unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
 def list_problems(error: BaseException) -> Sequence[Problem]:
-    """Return the file problems in an error."""
+    """Return the problems of files in an error."""
     problems: Sequence[Problem] = getattr(error, "problems", ())
     return problems
 
@@ -214,7 +214,7 @@ class PipelineSummary:
 
     values: Mapping[str, str | int | bool]
     counts: Mapping[str, int]
-    """`create`, `update` and `delete`."""
+    """Numbers of `create`, `update` and `delete`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,7 +300,7 @@ def run_with_dialog(
 
     Raises:
         UsageError: A confirmation is needed, and there is no terminal.
-        ReconcilerError: The run's verdict, after its result was shown.
+        ReconcilerError: The run failed; its result was shown.
     """
     with print_error_as_json(doing.form):
         if not is_approved:
@@ -337,7 +337,7 @@ class _PlanDialog:
         self._is_shown = False
 
     def confirm(self, planned: PlanResult) -> bool:
-        """Show a plan, and ask unless it is approved; an approved plan is folded in CI logs."""
+        """Show a plan, and ask unless it is approved; CI logs fold approved plans."""
         self._before.end()
         if self._is_approved:
             with (open_stdout() if self._doing.form == "text" else open_stderr()).fold_output("Plan"):
@@ -360,7 +360,7 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show the differences from the approved plan; JSON has them in its last line."""
+        """Show the differences from the approved plan, unless JSON has them."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -397,7 +397,6 @@ class PhaseLine:
     """Status line with the current phase and its duration."""
 
     def __init__(self, screen: Screen) -> None:
-        """Draw nothing before `report_progress`."""
         self._screen = screen
         self._text = ""
         self._began = time.monotonic()

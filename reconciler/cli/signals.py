@@ -65,7 +65,7 @@ def install_handlers() -> None:
 
 @contextmanager
 def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
-    """Forward signals to `stoppable` during the block; exit if it still runs `patience_s` seconds after one."""
+    """Forward signals to `stoppable` during the block; exit if it still runs `patience_s` seconds after a signal."""
     _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
         yield

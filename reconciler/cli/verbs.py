@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def open_state_edit(
     files: FileOptions, place: WorkspaceOptions, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
-    """Yield access to edit the state; a signal prevents an edit that has not started."""
+    """Yield access to edit the state; a signal cancels an edit before it starts."""
     lock_timeout_s = parse_seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop

@@ -19,7 +19,7 @@ from reconciler.runtime.text import list_first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
-    """Command-line options for the forge; a value of `None` is read from the environment."""
+    """Command-line options for the forge; `None` is replaced from the environment."""
 
     forge: Kind | None = None
     repository: str | None = None

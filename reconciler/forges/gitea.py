@@ -39,7 +39,7 @@ _NOT_FOUND: Final = 404
 class Gitea(GitHubCompatibleForge):
     """A repository on Gitea or Forgejo.
 
-    It finds its own comments by the user that `GET /user` returns. It collapses older ones in `<details>`.
+    Its own comments belong to the user of `GET /user`. It collapses older ones in `<details>`.
     """
 
     kind: Kind = "gitea"
@@ -52,7 +52,7 @@ class Gitea(GitHubCompatibleForge):
         self._labels = f"{self._repository}/labels"
 
     def measure_text(self, text: str) -> int:
-        """Return the length in bytes; Gitea's database limits bytes."""
+        """Return the size in bytes."""
         return len(text.encode())
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
@@ -128,7 +128,7 @@ class Gitea(GitHubCompatibleForge):
         return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of all pages; some Gitea versions repeat all objects on each page."""
+        """Yield the objects of all pages; some Gitea versions repeat them on each page."""
         seen: set[int] = set()
         page = 1
         while True:

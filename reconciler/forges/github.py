@@ -20,7 +20,7 @@ def _list_graphql_errors(answer: ForgeResponse) -> list[Mapping[str, Any]]:
 
 
 def _find_retry_reason(answer: ForgeResponse) -> RetryReason | None:
-    """Return why to retry a GraphQL request; its HTTP status is always 200."""
+    """Return why to retry a GraphQL request, or `None`; its HTTP status is always 200."""
     if b'"errors"' not in answer.body:
         return None
     types = {problem.get("type") for problem in _list_graphql_errors(answer)}
@@ -121,7 +121,7 @@ class GitHub(GitHubCompatibleForge):
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return visible comments by the token that `is_wanted` accepts."""
+        """Return visible comments by the token's user that `is_wanted` accepts."""
         matching = [comment for comment in self._list_comments(number) if is_wanted(comment.body)]
         own = self._find_own_nodes([comment.node_id for comment in matching])
         return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
@@ -131,7 +131,7 @@ class GitHub(GitHubCompatibleForge):
         self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return open issues by the token that `is_wanted` accepts; GitHub's search would miss new ones."""
+        """Return open issues by the token's user that `is_wanted` accepts."""
         rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
@@ -247,7 +247,7 @@ def parse_pull_request(row: Mapping[str, Any]) -> PullRequest:
 
 
 def read_author_login(row: Mapping[str, Any]) -> str:
-    """Return the login name of a comment's, review's or pull request's author."""
+    """Return the author's login of a comment, review or pull request."""
     return str((row.get("user") or {}).get("login") or "")
 
 

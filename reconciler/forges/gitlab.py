@@ -30,7 +30,7 @@ _NOT_FOUND: Final = 404
 class GitLab:
     """A project on gitlab.com or a self-managed GitLab.
 
-    It finds its own notes by the user that `GET /user` returns. It collapses older ones in `<details>`.
+    Its own notes belong to the user of `GET /user`. It collapses older ones in `<details>`.
     """
 
     kind: Kind = "gitlab"

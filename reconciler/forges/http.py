@@ -95,7 +95,7 @@ class ForgeResponse:
 
 
 RetryReason: TypeAlias = Literal["limit", "busy"]
-"""Reason to retry a response with status 200: a rate limit or an overload."""
+"""Reason to retry after status 200: a rate limit or an overload."""
 
 
 def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
@@ -145,13 +145,13 @@ class ApiClient:
     ) -> ForgeResponse:
         """Send a request; return a response that succeeded or has a status in `accepts`.
 
-        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; the default is all
-        methods but POST.
+        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; by default, all methods
+        except POST are repeatable.
 
         Raises:
             NotAuthorizedError: The token lacks a right.
             UnansweredError: The outcome of a request that is not repeatable is unknown.
-            RetryableError: The forge does not answer, or its rate limit exceeds the time left.
+            RetryableError: The forge does not answer in time.
             UserError: The forge refuses the request.
         """
         again = method != "POST" if is_repeatable is None else is_repeatable

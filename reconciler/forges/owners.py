@@ -1,7 +1,7 @@
 """Find owners of files by each forge's CODEOWNERS rules.
 
-GitHub uses .gitignore patterns, and the last match wins; GitLab does so in each section. Gitea uses regular
-expressions, and all matches count; `!` negates one.
+GitHub uses .gitignore patterns; the last match wins. GitLab does so in each section. Gitea uses regular expressions,
+of which all matches count; `!` negates one.
 """
 
 from __future__ import annotations

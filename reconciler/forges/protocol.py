@@ -104,7 +104,7 @@ _ROOM: Final = 200
 
 
 def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Cut a text after a line to fit `limit`, close open folds and code blocks, and add a note."""
+    """Cut a text to `limit`, close open folds and code blocks, and add a note."""
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
@@ -125,7 +125,7 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 
 
 def _track_open_parts(line: str, open_parts: list[str]) -> None:
-    """Update the end marks of the folds and code blocks that are open after `line`."""
+    """Update the end marks of folds and code blocks that `line` opens or closes."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():

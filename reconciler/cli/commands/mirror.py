@@ -82,7 +82,7 @@ def _order_roles(
     timeout: str | None = None,
     keeps_diverged: bool = False,
 ) -> None:
-    """Apply a verb to mirrors and show the result; `yes` is `None` for verbs that need no confirmation."""
+    """Run a command on mirrors; `yes` is `None` if it needs no confirmation."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, change_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice

@@ -158,7 +158,7 @@ def apply_command(
 
 
 def _parse_pull_request(text: str) -> int | None:
-    """Parse the number of a pull request; `None` is the pull request of the pipeline."""
+    """Parse a pull request's number; `None` means the pipeline's pull request."""
     if text == "auto":
         return None
     if text.isascii() and text.isdecimal() and int(text) > 0:
@@ -296,7 +296,7 @@ def drift_command(
 
 
 def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Sequence[str]) -> None:
-    """Print the patch on standard output, and notes about it on standard error."""
+    """Print the patch, and notes about it on standard error."""
     from reconciler.operations.drift_patch import accept
 
     accepted = accept(place.read_invocation(), chosen.build_select(), patterns)
@@ -312,7 +312,7 @@ def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Seque
 
 
 _SHORTEST_S: Final = 1.0
-"""Shortest interval: each pass queries every cluster."""
+"""Minimum interval in seconds; each pass queries every cluster."""
 
 
 @expand_bundles

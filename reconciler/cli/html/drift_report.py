@@ -36,7 +36,7 @@ _TITLES: Final = {
 
 
 def build_drift_report(drifted: DriftResult) -> Report:
-    """Build the page of drift, failing findings first."""
+    """Build the HTML page of drift, failing findings first."""
     plan = drifted.planned.plan
     actions = {action.address: action for action in plan.actions}
     counts = [(kind, sum(item.kind == kind for item in drifted.findings)) for kind in CLASSES]

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
 
 MOST_DRAWN: Final = 300
-"""Maximum number of actions in a picture; Mermaid draws at most 500 arrows."""
+"""Maximum number of actions in a graph; Mermaid draws at most 500 arrows."""
 _MAX_GROUPS: Final = 50
 _SHORT_DIGEST: Final = 12
 
 
 def build_plan_report(plan: Plan) -> Report:
-    """Build the page of a plan, with the texts of the terminal."""
+    """Build the HTML page of a plan."""
     plan_sections = sort_plan_rows(plan)
     danger = [_build_action_entry(row) for row in plan_sections.danger]
     stuck = [entry for entry in danger if "blocked" in entry.flags]
@@ -130,7 +130,7 @@ def _build_action_entry(row: PlanRow) -> PageRow:
 
 
 def read_action_owner(action: Action) -> str:
-    """Return the owner in the labels of an action's resource, or an empty text."""
+    """Return the owner in the labels of an action's resource, or ""."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             resource = action.after
@@ -208,7 +208,7 @@ def _list_copy_texts(action: Action) -> Iterator[tuple[str, str]]:
 
 
 def build_error_entry(finding: PlanFinding) -> PageRow:
-    """Build the row of an error."""
+    """Build the row of a plan's error."""
     return _build_finding_entry(finding, "✗", Tone.DANGER, "error")
 
 
@@ -233,7 +233,7 @@ def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str)
 def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[PageRow]:
     """Yield the rows of drifted fields.
 
-    An update that only reverts drift has no row of its own; the drift row gets its key.
+    An update that only reverts drift has no other row; the drift row gets its key.
     """
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     shown = {row.action.id for row in rows if row.action is not None}

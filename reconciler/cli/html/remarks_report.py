@@ -1,4 +1,4 @@
-"""Problems of files, or a command's error, as an HTML page."""
+"""Remarks as an HTML page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVELS: Final[Mapping[Level, tuple[str, Tone]]] = {
 
 
 def build_remarks_report(remarks: Remarks, title: str) -> Report:
-    """Build the page of problems of files, or of a command's error."""
+    """Build the HTML page of file problems, or of a command's error."""
     errors = sum(remark.level == "error" for remark in remarks.rows)
     return Report(
         title=title,

@@ -1,6 +1,6 @@
-"""Model and rendering of a result as a self-contained HTML page.
+"""Model and rendering of a self-contained HTML page.
 
-The script of the page only filters and unfolds rows. A content security policy permits no other script or style.
+Its script only filters and unfolds rows. A content security policy permits no other script or style.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]
-"""Sign and path of a field, then its value on each side; `None` if a side has none."""
+"""Sign, path and values of a field; a missing value is `None`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """A row of a page; `name` is its address, if it has one."""
+    """A row of a page; `name` is usually an address."""
 
     sign: str
     tone: Tone
@@ -36,7 +36,7 @@ class PageRow:
     name: str
     what: tuple[str, ...] = ()
     key: str = ""
-    """Id by which `after` of other rows refers to this row."""
+    """Id of the row, which `after` of other rows contains."""
     kind: str = ""
     cluster: str = ""
     owner: str = ""
@@ -54,7 +54,7 @@ class PageRow:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows under a heading; without a title, rows directly below the section."""
+    """Rows under a heading, unless `title` is empty."""
 
     title: str
     entries: tuple[PageRow, ...]
@@ -69,7 +69,7 @@ class PageSection:
     groups: tuple[RowGroup, ...]
     hint: str = ""
     is_open: bool = False
-    """Whether it is unfolded, for rows that a reviewer must read."""
+    """Whether the section is unfolded."""
 
     @property
     def count(self) -> int:
@@ -79,12 +79,12 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True)
 class PageFact:
-    """A property of the whole result."""
+    """A property of the result, such as its environment."""
 
     label: str
     value: str
     whole: str = ""
-    """Full text, if `value` is shortened."""
+    """Full text of a shortened `value`."""
     is_commit: bool = False
 
 
@@ -93,7 +93,7 @@ class Report:
     """Content of a page."""
 
     title: str
-    """Title of the page, with `{}` for the subject."""
+    """Title, in which `{}` stands for the subject."""
     subject: str
     lead: str
     facts: tuple[PageFact, ...]
@@ -110,7 +110,7 @@ class Report:
 def build_sections(
     title: str, tone: Tone, entries: Iterable[PageRow], *, hint: str = "", is_open: bool = False, grouped: bool = False
 ) -> Iterator[PageSection]:
-    """Yield a section unless it has no rows; `grouped` groups its rows by cluster and kind."""
+    """Yield a section if it has rows; `grouped` groups them by cluster and kind."""
     rows = tuple(entries)
     if not rows:
         return
@@ -142,7 +142,7 @@ def _hash_for_csp(text: str) -> str:
 def render_page(report: Report, forge: Forge | None = None) -> bytes:
     """Render the page; equal reports give equal bytes.
 
-    `forge` has the URLs of files and commits.
+    `forge` supplies URLs of files and commits.
     """
     style, script = _read_asset("page.css"), _read_asset("page.js")
     sources = f"default-src 'none'; style-src {_hash_for_csp(style)}; script-src {_hash_for_csp(script)}"
@@ -177,8 +177,8 @@ def render_page(report: Report, forge: Forge | None = None) -> bytes:
 
 
 def escape_html(words: str) -> str:
-    """Escape text for HTML, and so that no CI runner interprets it as a command."""
-    # after `escape`, whose entities such as `&#x27;` have a #
+    """Escape text for HTML, and escape commands for CI runners."""
+    # after `escape`, whose entities such as `&#x27;` contain #
     return escape(escape_invisible(words)).replace("##", "&#35;&#35;")
 
 
@@ -194,7 +194,7 @@ def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
         if fact.is_commit and forge:
             shown = f'<a href="{escape_html(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
-            # the script turns it into a button
+            # the script makes it a button
             shown = f'<code data-copy="{escape_html(fact.whole)}">{shown}</code>'
         yield f"<div><dt>{escape_html(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
@@ -292,17 +292,17 @@ def _make_visible(value: object) -> object:
 
 
 def format_workspace_title(workspace: str, environment: str | None) -> str:
-    """Format the name of a workspace with its environment."""
+    """Format a workspace's name and environment."""
     return f"{workspace} ({environment})" if environment else workspace
 
 
 def read_owner_label(labels: Mapping[str, Any] | None) -> str:
-    """Return the value of the label `owner`, or of `team`, or ""."""
+    """Return the label `owner`, or `team`, or ""."""
     values = labels or {}
     return str(values.get("owner") or values.get("team") or "")
 
 
 def build_cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
-    """Build the cells of a field, with the sign of its change."""
+    """Build the cells of a field from its old and new value."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

@@ -1,1 +1,1 @@
-"""The JSON that commands print, as pydantic models."""
+"""The JSON documents that commands print."""

@@ -1,6 +1,6 @@
-"""JSON documents of dataclasses; a form lists the keys of an object in order.
+"""JSON documents of dataclasses; a form lists an object's keys in order.
 
-A dataclass without a form is printed with all fields. The prefix `is_` is removed from keys.
+A dataclass without a form is printed with all fields. Keys omit the prefix `is_`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ JsonObject: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JsonForm:
-    """Keys of a JSON object in order, each with the attribute or function that it is read from.
+    """Keys of a JSON object in order, each with the attribute or function that supplies its value.
 
     An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`. The path `.` is the record
     itself. `None` on a path makes the item null. A function computes an item from the record. A nested form applies to
-    the records in the item. A trailing `?` marks an item added later, which has a default in the schema.
+    the records in the item. A trailing `?` gives the item a default in the schema.
     """
 
     record: type
     items: tuple[Item, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Constant keys before all others, such as `format`."""
+    """Constant keys, which come first."""
     about: str = ""
-    """Description of the document; if empty, the docstring of the record."""
+    """Description; by default the record's docstring."""
 
     def build_row(self, record: object) -> JsonObject:
-        """Build the JSON object of a record."""
+        """Convert a record to a JSON object."""
         row: JsonObject = dict(self.constants)
         for key in list_keys(self):
             value = _read_path(record, key.path) if key.compute is None else key.compute(record)
@@ -54,7 +54,7 @@ Item: TypeAlias = str | tuple[str, JsonForm | Computed] | tuple[str, Computed, J
 
 
 def define_document(name: str, record: type, *items: Item, about: str = "") -> JsonForm:
-    """Define the form of a document; `name` is its format and version."""
+    """Define a document's form; `name` is its format and version."""
     return JsonForm(record, items, {"format": name}, about)
 
 
@@ -67,7 +67,7 @@ class FormKey:
     form: JsonForm | None = None
     compute: Computed | None = None
     is_late: bool = False
-    """Whether the item was added later, so that its schema has a default."""
+    """Whether the key has a default in the schema."""
 
 
 @cache
@@ -78,7 +78,7 @@ def build_default_form(record: type) -> JsonForm:
 
 @cache
 def list_keys(form: JsonForm) -> tuple[FormKey, ...]:
-    """List the keys of a form; without items, the fields of the record."""
+    """List the keys of a form; a form without items has the record's fields."""
     if form.items:
         return tuple(map(_parse_item, form.items))
     return tuple(
@@ -154,12 +154,12 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def format_document(document: JsonObject | BaseModel) -> bytes:
-    """Format a document as indented JSON; equal content gives equal bytes."""
+    """Format indented JSON; equal documents give equal bytes."""
     return _dump_json(document, orjson.OPT_INDENT_2)
 
 
 def format_document_line(document: JsonObject | BaseModel) -> bytes:
-    """Format a document as one line of JSON, for streams."""
+    """Format one line of JSON."""
     return _dump_json(document)
 
 
@@ -167,7 +167,7 @@ def _dump_json(document: JsonObject | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
-    except TypeError:  # a file name that is not UTF-8
+    except TypeError:  # file names need not be UTF-8
         body = orjson.dumps(_escape_non_utf8(row), option=option)
     return escape_json(body) + b"\n"
 

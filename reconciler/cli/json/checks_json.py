@@ -58,13 +58,13 @@ class Failure:
 
 
 def to_file_problem(problem: Problem) -> FileProblem:
-    """Convert a problem of an invalid file."""
+    """Convert a problem to its JSON record."""
     where = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
     return FileProblem(where or None, problem.message, problem.hint, field=problem.field)
 
 
 def build_validation(validated: ValidationResult) -> Validation:
-    """Build the result for files that can be parsed."""
+    """Build the document for files that can be parsed."""
     problems = tuple(
         FileProblem(finding.source, finding.message, finding.hint, address=finding.address)
         for finding in validated.findings
@@ -73,7 +73,7 @@ def build_validation(validated: ValidationResult) -> Validation:
 
 
 def build_failed_validation(failure: Failure) -> Validation:
-    """Build the result for files that cannot be parsed."""
+    """Build the document for files that cannot be parsed."""
     problems = failure.problems or (FileProblem(None, failure.error, failure.hint),)
     return Validation(valid=False, workspace=None, counts={}, problems=problems, warnings=())
 

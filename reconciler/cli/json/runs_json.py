@@ -1,4 +1,4 @@
-"""JSON of runs: events, passes of the pipeline, and metrics."""
+"""JSON of events, pipeline passes and metrics."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def format_event(event: Event | OrderResult | FailedCommand) -> bytes:
 
 
 def format_error_event(error: BaseException) -> bytes:
-    """Format the last line of a failed command."""
+    """Format a failed command's last line of JSON."""
     if not isinstance(error, ReconcilerError):
         return format_event(FailedCommand(*describe_unexpected(error)))
     stale = error.held if isinstance(error, ChangedPlanError) else None

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0 for code scanning: a fixed part of the format, without nulls."""
+"""SARIF 2.1.0 for code scanning, without nulls."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class SarifDocument(_SarifModel):
     def from_remarks(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
         """Convert errors and warnings, but no notes, to SARIF.
 
-        `prefix` is the path from the root of the repository to the workspace: `topics/`.
+        `prefix` is the workspace's path in the repository: `topics/`.
         """
         rows = [row for row in remarks.rows if row.level != "note"]
         reported = rows[:MOST_RESULTS]
@@ -198,7 +198,7 @@ def _build_result(row: Remark, index: int, prefix: str) -> Result:
 
 
 def _parse_location(source: str | None, prefix: str) -> PhysicalLocation:
-    """Parse a position such as `manifests/topics.yaml:88` or `manifests/topics.yaml:88:3`."""
+    """Parse a position such as `manifests/topics.yaml:88:3`; the column is optional."""
     position = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
     file, line = (position["file"], max(1, int(position["line"]))) if position else (_WITHOUT_PLACE, 1)
     uri = quote(f"{prefix}{file}", safe="/", errors="surrogatepass")
@@ -206,13 +206,13 @@ def _parse_location(source: str | None, prefix: str) -> PhysicalLocation:
 
 
 def _escape_markup(text: str) -> str:
-    r"""Remove links and placeholders: brackets are written `\[`, `{0}` is `{{0}}`."""
+    r"""Escape links and placeholders: `[` becomes `\[`, `{0}` becomes `{{0}}`."""
     safe = re.sub(r"([\\\[\]])", r"\\\1", escape_invisible(text))
     return re.sub(r"\{(\d+)\}", r"{{\1}}", safe) or "-"
 
 
 def _format_rule_title(rule: str) -> str:
-    """Format the title of a rule: `danger-partitions-increase` is `Danger: partitions increase`."""
+    """Format a rule's title: `danger-partitions-increase` becomes `Danger: partitions increase`."""
     group, _, rest = rule.partition("-")
     words = rest.replace("-", " ")
     return f"{group.capitalize()}: {words}" if words else group.capitalize()

@@ -1,4 +1,4 @@
-"""JSON Schemas of all outputs."""
+"""JSON Schemas of all JSON outputs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def build_schema_files() -> Mapping[str, bytes]:
 
 
 def _build_schema(name: str, output: JsonForm | tuple[JsonForm, ...] | type[BaseModel]) -> dict[str, Any]:
-    """Build the schema of an output; every key is required, because absent values are null."""
+    """Build a schema; every key is required, because absent values are null."""
     model = (
         _join_events(output)
         if isinstance(output, tuple)
@@ -169,7 +169,7 @@ def _join_events(events: tuple[JsonForm, ...]) -> type[BaseModel]:
 
 @cache
 def build_model(form: JsonForm) -> type[BaseModel]:
-    """Build a pydantic model of a form, from which its schema is made."""
+    """Build the pydantic model of a form's schema."""
     keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
     for key in list_keys(form):
         hint, about, default = _resolve_attribute(form.record, key)
@@ -262,7 +262,7 @@ def _load_type_imports(module: str) -> dict[str, Any]:
             if isinstance(line, (ast.Import, ast.ImportFrom)):
                 try:
                     exec(compile(ast.Module([line], []), module, "exec"), names)  # noqa: S102 - our own imports
-                except ImportError:  # an optional library such as pyarrow: no document has its types
+                except ImportError:  # an optional library such as pyarrow; documents do not use its types
                     names |= {alias.asname or alias.name: Any for alias in line.names}
     return names
 

@@ -1,1 +1,1 @@
-"""Output for people: text, markdown and reports."""
+"""Text and Markdown for users."""

@@ -68,7 +68,7 @@ def _describe_unknown_size(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
     if action.estimate.role is not None:
-        return ""  # `list_role_notes` has the reason
+        return ""  # `list_role_notes` gives the reason
     if action.verb == UNMOUNT.name:
         return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:
@@ -88,7 +88,7 @@ def _describe_replacement(action: Action) -> str:
     location = topic.spec.read_replica_of if isinstance(topic, Topic) else None
     what = "an ordinary topic" if location is None else f"a read replica of {location}"
     if location is None and Reason.SOURCE_KEPT in action.reasons:
-        what = "a read replica"  # a saved plan does not name it
+        what = "a read replica"  # saved plans omit the name
     return f"replaced: it was {what}" if isinstance(action, Delete) else f"in place of what it was: {what}"
 
 
@@ -106,7 +106,7 @@ def _sum_expiring_bytes(action: Action) -> int:
 
 
 def format_reason(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
-    """Format a reason; empty if the text of the action already says it."""
+    """Format a reason; empty if the action's text says it."""
     match reason:
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
@@ -186,7 +186,7 @@ _RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
 
 def list_role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
-    """List the effects of a verb on a mirror, worst first."""
+    """List the effects of a mirror command, worst first."""
     cost = estimate.role
     if cost is None:
         return
@@ -204,7 +204,7 @@ def list_role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Itera
 
 
 def format_lag(estimate: Estimate) -> str:
-    """Format the lag of a mirror in offsets, and the estimated time to copy them."""
+    """Format a mirror's lag in offsets and the estimated time to copy them."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
         return "lag unknown" + (f": {cost.unknown}" if cost is not None else "")
@@ -220,7 +220,7 @@ def _describe_first_copy(estimate: Estimate) -> str:
 
 
 def format_promotion_timeout(cost: RoleCost | None) -> str:
-    """Format how long a promotion waits without progress; empty if unlimited."""
+    """Format a promotion's timeout without progress; empty if unlimited."""
     if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
     return f"stops if the lag does not shrink for {format_duration(cost.timeout_ms)}"
@@ -313,7 +313,7 @@ _MAX_GROUPS = 3
 
 
 def format_mount_headline(action: Transition, mounting: Mounting) -> str:
-    """Format the source and name of a mount, or the destination of an unmount."""
+    """Format a mount's source and name, or an unmount's destination."""
     if _is_unmount(action):
         to = action.estimate.location
         return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
@@ -339,7 +339,7 @@ def _format_migration(action: RunJob) -> list[str]:
 
 
 def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
-    """List the effects of a mount or unmount: bytes to flush, time without writes, readers."""
+    """List a migration's bytes to flush, time without writes, and readers."""
     estimate, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
         if estimate.partitions:
@@ -361,7 +361,7 @@ def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
 
 
 def is_unmeasured(action: Action) -> bool:
-    """Return whether the size of the topic is unknown."""
+    """Return whether the topic's size is unknown."""
     return Reason.UNMEASURED in action.reasons
 
 
@@ -376,7 +376,7 @@ def _name_readers(estimate: Estimate) -> str:
 
 
 def format_mounts(done: Iterable[Action], most: int) -> Iterator[Line]:
-    """Format up to `most` locations of unmounted topics and names of mounted ones."""
+    """Format up to `most` mounted and unmounted topics."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
         yield make_line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
@@ -433,7 +433,7 @@ def choose_action_mark(action: Action) -> tuple[str, Tone]:
 
 
 def name_action(action: Action) -> str:
-    """Return the address of an action, after the job name if it is a job."""
+    """Return the address, with a job's name before it."""
     match action:
         case RunJob():
             return f"{action.job} {action.address}"
@@ -444,7 +444,7 @@ def name_action(action: Action) -> str:
 
 
 def format_headline(action: Action) -> str:
-    """Format the effect of an action in one line."""
+    """Format an action's effect in one line."""
     match action:
         case Create():
             return summarize_resource(action.after)
@@ -471,7 +471,7 @@ def format_headline(action: Action) -> str:
 
 
 def list_headlines(action: Action) -> list[str]:
-    """Format the effect of an action, with a line for each value that changes inside a list."""
+    """Format an action's effect, with a line for each changed value inside a list."""
     if isinstance(action, Create):
         return [summarize_resource(action.after), *list_details(action.after)]
     if isinstance(action, Update):
@@ -492,7 +492,7 @@ def _format_changes(changes: Sequence[Change]) -> list[str]:
 
 
 def summarize_resource(resource: Resource) -> str:
-    """Format the main properties of a resource."""
+    """Format a resource's main properties."""
     match resource:
         case Topic():
             return _summarize_topic(resource)
@@ -507,7 +507,7 @@ def summarize_resource(resource: Resource) -> str:
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
-            # each mirror has a line of its own
+            # mirrors have separate lines
             prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
@@ -522,7 +522,7 @@ def summarize_resource(resource: Resource) -> str:
 
 
 def list_details(resource: Resource) -> list[str]:
-    """List the fields of a new resource that `summarize_resource` omits or only counts."""
+    """List the fields that `summarize_resource` omits or only counts."""
     fields = list_fields(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
@@ -551,7 +551,7 @@ def _format_field(path: str, value: Value) -> Iterator[str]:
 
 
 def format_note(action: Action) -> str:
-    """Format the risk, reasons and costs of an action."""
+    """Format an action's risk, reasons and costs."""
     says = [text for reason in action.reasons if (text := format_reason(reason, action))]
     if (isinstance(action, RunJob) and action.is_migration) or (
         isinstance(action, Transition) and isinstance(action.after, Mounting)
@@ -576,7 +576,7 @@ def format_note(action: Action) -> str:
 
 
 def format_amount(estimate: Estimate) -> str:
-    """Format the amount of a job: `4.1 M records, 1.2 GiB, about 2 min`."""
+    """Format a job's size: `4.1 M records, 1.2 GiB, about 2 min`."""
     parts = [f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:
         parts.append(format_bytes(estimate.bytes))

@@ -1,4 +1,4 @@
-"""Texts for values of fields and their changes."""
+"""Texts for field values and their changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSET: Final = "unset"
 
 
 class LeafChange(NamedTuple):
-    """A change inside a nested value; an added or removed item has only one side."""
+    """A change inside a nested value."""
 
     place: str
     before: str | None
@@ -33,20 +33,20 @@ class LeafChange(NamedTuple):
 
     @property
     def sides_text(self) -> str:
-        """The old and new value, or the added or removed item."""
+        """Old and new value, or the added or removed item."""
         if self.before is None or self.after is None:
             return f"-{self.before}" if self.after is None else f"+{self.after}"
         return f"{self.before} → {self.after}"
 
     @property
     def text(self) -> str:
-        """The path, and the old and new value."""
+        """Path, old and new value."""
         is_item = self.before is None or self.after is None
         return f"{self.place} {self.sides_text}" if is_item else f"{self.place}: {self.sides_text}"
 
 
 def is_nested(before: object, after: object) -> bool:
-    """Return whether both sides are mappings, or lists with nested items."""
+    """Return whether both values are mappings, or lists with nested items."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return True
     return _is_list(before) and _is_list(after) and any(_is_container(item) for item in (*before, *after))
@@ -55,8 +55,8 @@ def is_nested(before: object, after: object) -> bool:
 def list_leaf_changes(name: str, before: object, after: object) -> list[LeafChange]:
     """List the changes between two nested values: `filters[3].name: d → dd`.
 
-    The order of lists is ignored: equal items are dropped, and the most similar others are paired. Indexes count from 0
-    in the new list; a removed item has none.
+    Order in lists is ignored: equal items are dropped, and the most similar others are paired. Indexes refer to the new
+    list; removed items have none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return _diff_leaves(name, to_json_types(before), to_json_types(after))
@@ -74,7 +74,7 @@ def list_leaf_changes(name: str, before: object, after: object) -> list[LeafChan
 
 
 def format_json(value: object) -> str:
-    """Format a value as one line of JSON."""
+    """Format one line of JSON."""
     return json.dumps(to_json_types(value), ensure_ascii=False, sort_keys=True)
 
 
@@ -99,7 +99,7 @@ def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[i
 
 
 def _pair_alike(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Pair the most similar removed and added items; of equally similar ones the nearest."""
+    """Pair the most similar removed and added items; position decides between equals."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
@@ -124,13 +124,13 @@ def _count_common(before: object, after: object) -> int:
 def _diff_leaves(name: str, before: object, after: object) -> list[LeafChange]:
     if before == after:
         return []
-    from deepdiff.diff import DeepDiff  # slow import, only for nested values
+    from deepdiff.diff import DeepDiff  # slow import
     from deepdiff.helper import notpresent
 
     def text(value: object) -> str:
         return _UNSET if value is notpresent else _format_leaf(value)
 
-    # DeepDiff's `ignore_order` depends on the hash seed.
+    # DeepDiff's `ignore_order` depends on Python's hash seed.
     differences: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
     levels = [
         (level.path(use_t2=True, output_format="list"), level.t1, level.t2)
@@ -157,17 +157,17 @@ _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _MAX_CONFIGS: Final = 3
 _REORDERED: Final = "in another order"
 _LONG_NUMBER: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
-"""A number of five or more digits; the other value is shown in its unit."""
+"""A number of at least five digits, with its unit."""
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
 
 def format_field_name(path: str) -> str:
-    """Format the name of a field: a config by its key, an access rule as `acl PRINCIPAL …`."""
+    """Format a field's name: a config's key, or `acl PRINCIPAL …`."""
     return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
 def format_field_value(path: str, value: Value | list[object]) -> str:
-    """Format the value of a field with its unit."""
+    """Format a field's value with its unit."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return format_value(format_field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):
@@ -190,12 +190,12 @@ def format_field_value(path: str, value: Value | list[object]) -> str:
 
 
 def format_field_change(path: str, before: Value | list[object], after: Value | list[object]) -> str:
-    """Format both values of a field: `7d → 36h`."""
+    """Format a field's change: `7d → 36h`."""
     return " → ".join(format_field_sides(path, before, after))
 
 
 def format_field_sides(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
-    """Format both values of a field; a long number gives both its unit."""
+    """Format both values; a long number determines the unit of both."""
     texts = [format_field_value(path, before), format_field_value(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
@@ -210,7 +210,7 @@ def format_field_sides(path: str, before: Value | list[object], after: Value | l
 
 
 def format_changes(change: Change) -> list[str]:
-    """Format a changed field, with one text for each value inside it that differs."""
+    """Format a changed field as one text for each changed value inside it."""
     if not is_nested(change.before, change.after):
         return [format_change(change)]
     name = format_field_name(change.path)
@@ -227,7 +227,7 @@ def format_change(change: Change) -> str:
 
 
 def format_inherited_configs(changes: Sequence[Change]) -> str:
-    """Format the configs that a moved topic inherits, as the end of a line."""
+    """Format the configs that a moved topic inherits; empty if none."""
     return f", inherits {', '.join(map(format_change, changes))}" if changes else ""
 
 
@@ -238,14 +238,14 @@ def _format_rule_change(change: Change) -> str:
 
 
 def format_configs(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
-    """Format configs or cluster properties; only their number if there are many."""
+    """Format configs or cluster properties, or their number if there are many."""
     if len(configs) > _MAX_CONFIGS:
         return f"{len(configs)} {prefix.rstrip('.')}"
     return ", ".join(f"{key} {format_field_value(prefix + key, configs[key])}" for key in sorted(configs))
 
 
 def format_quota_usage(usage: Iterable[QuotaUsage]) -> str:
-    """Format the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
+    """Format quota usage: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
         f"{row.quota} {'?' if row.used is None else format_bytes(row.used) if row.quota == 'bytes' else row.used}"
         f" of {format_field_value(f'quotas.{row.quota}', row.limit)}"

@@ -109,7 +109,7 @@ def format_drift_finding(finding: DriftItem) -> str:
 
 
 def format_drift_comment(drifted: DriftResult) -> str:
-    """Format a comment of at most `LIMIT` bytes; failing findings are shortened last."""
+    """Format a comment of at most `LIMIT` bytes; shorten failing findings last."""
     text = ""
     for parts in _list_comment_forms(drifted):
         text = "\n".join(parts) + "\n"
@@ -119,7 +119,7 @@ def format_drift_comment(drifted: DriftResult) -> str:
 
 
 def _list_comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
-    """Yield ever shorter versions of the comment; the last one always fits."""
+    """Yield ever shorter comments; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
@@ -178,7 +178,7 @@ _SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
-    """Format the body of an issue: findings, owners of the files, and a patch that accepts the drift."""
+    """Format an issue: findings, owners of files, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
@@ -201,7 +201,7 @@ def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
 
 
 def format_chat_message(drifted: DriftResult, link: str) -> str:
-    """Format a short chat message: count, first findings, and a link."""
+    """Format a chat message: count, first findings, and a link."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
@@ -219,7 +219,7 @@ def format_drift_junit(drifted: DriftResult) -> bytes:
 
 
 def list_drift_remarks(drifted: DriftResult) -> Remarks:
-    """Return findings as remarks, at the declaration of the resource if the plan has an action for it."""
+    """Convert findings to remarks; positions come from the plan's actions."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks

@@ -28,12 +28,12 @@ _ABSENT_MARK: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Field that only manifests have: in the state, each mirror has its own address."""
+"""Field that only manifests have; states record mirrors separately."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
-    """Format one resource field by field, or a table of several."""
+    """Format a single resource by field, or a table."""
     if one:
         return [part for row in rows for part in format_resource(row)]
     if not rows:
@@ -55,7 +55,7 @@ def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
 
 
 def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
-    """Format a resource field by field; `origins` adds where each value comes from."""
+    """Format a resource by field; `origins` adds the origin of each value."""
     sides = [
         list_resource_fields(shown.desired),
         list_resource_fields(shown.recorded.resource if shown.recorded else None),
@@ -72,7 +72,7 @@ def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = Non
 
 
 def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) -> list[Line]:
-    """Format the values of a resource with their origins, effective configs, and planned actions with reasons.
+    """Format values with origins, effective configs, and planned actions with reasons.
 
     `is_whole` includes configs at their defaults.
     """
@@ -108,7 +108,7 @@ def _build_tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ..
 
 
 def format_planned_action(action: Action) -> list[Line]:
-    """Format an action with reasons, risk, dependencies and block."""
+    """Format an action with reasons, risk, dependencies and blocking guard."""
     sign, tone = choose_action_mark(action)
     lines = [make_line("Planned  ", Span(f"{sign} {name_action(action)}", tone), f"  {format_headline(action)}")]
     facts = {
@@ -131,7 +131,7 @@ def _name_reason(reason: Reason, action: Action) -> str:
 
 
 def list_resource_fields(resource: Resource | None) -> dict[str, Any]:
-    """List the fields of a resource by path: `partitions`, `configs.retention.ms`."""
+    """List a resource's fields by path: `partitions`, `configs.retention.ms`."""
     if resource is None:
         return {}
     rules = {path: list(operations) for path, operations in list_own_rules(resource).items()}
@@ -150,9 +150,9 @@ def _flatten_fields(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _is_different(path: str, shown: ResourceView, sides: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the cluster differs from files and state, or lacks a config or access rule.
+    """Return whether the cluster differs, or lacks a config or access rule; other fields may be missing.
 
-    `sides` are files, state and cluster. Other fields may be missing on the cluster.
+    `sides` are files, state and cluster.
     """
     wanted = next((side[path] for side in sides[:2] if path in side), None)
     if wanted is None or shown.observed is None or path == _MIRRORS:
@@ -226,7 +226,7 @@ _EMPTY_TEXTS: Final = {
 
 
 def format_graph(picture: Picture) -> list[Line]:
-    """Format a graph as text: for each node its arrows, and the requests that it refuses."""
+    """Format a graph as text: the arrows and refused requests of each node."""
     if not picture.nodes:
         return [make_line(_EMPTY_TEXTS[picture.of])]
     blocks = [list(_format_node(picture, node.name)) for node in picture.nodes]
@@ -256,7 +256,7 @@ def _build_arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
 
 
 def format_arrow_label(arrow: Arrow) -> str:
-    """Format the label of an arrow: its verb, or that it happens by itself."""
+    """Format an arrow's label, with a note if it happens automatically."""
     if not arrow.by_itself:
         return arrow.label
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
@@ -273,7 +273,7 @@ def format_mermaid(picture: Picture) -> str:
 
 
 def format_dot(picture: Picture) -> str:
-    """Format a graph as dot, for Graphviz."""
+    """Format a graph as Graphviz dot."""
     names = _assign_node_ids(picture)
     lines = [
         f"digraph {_quote(picture.name)} {{",
@@ -326,7 +326,7 @@ def _format_full_label(arrow: Arrow) -> str:
 
 
 def _assign_node_ids(picture: Picture) -> dict[str, str]:
-    """Return ids of nodes, so that names of users appear only in labels."""
+    """Map nodes to ids; user-defined names appear only in labels."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

@@ -1,4 +1,4 @@
-"""Commands for CI runners in a log: folds on GitHub and GitLab, annotations on GitHub."""
+"""Commands for CI runners: folds on GitHub and GitLab, annotations on GitHub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SOURCE_POSITION: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re
 class LogFold:
     """A fold in a CI log. Times are seconds since 1970.
 
-    Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
+    See "Workflow commands" (GitHub) and "Custom collapsible sections" (GitLab).
     """
 
     pipeline: Pipeline
@@ -33,7 +33,7 @@ class LogFold:
 
     @property
     def opening_text(self) -> str:
-        """Text that opens the fold; empty for other pipelines."""
+        """Text that opens the fold; empty for other CI systems."""
         match self.pipeline:
             case "github":
                 return f"::group::{_escape_data(self.title)}\n"
@@ -46,7 +46,7 @@ class LogFold:
                 assert_never(self.pipeline)
 
     def build_closing_text(self, ended: float) -> str:
-        """Return the text that closes the fold; GitLab shows its duration."""
+        """Return the text that closes the fold at time `ended`."""
         match self.pipeline:
             case "github":
                 return "::endgroup::\n"
@@ -65,7 +65,7 @@ class LogFold:
 def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
     """Yield commands that annotate errors and warnings in a pull request on GitHub.
 
-    `prefix` is the path from the root of the repository to the workspace.
+    `prefix` is the workspace's path in the repository.
     """
     for level in ("error", "warning"):
         placed = (remark for remark in remarks.rows if remark.level == level and not remark.is_skipped)

@@ -1,4 +1,4 @@
-"""Lines and tables of text, with tones in place of colours."""
+"""Lines and tables of text, with tones instead of colours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line, whose text is escaped for every renderer."""
+    """Part of a line; control characters are escaped."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -54,7 +54,7 @@ def join_spans(spans: Sequence[Span]) -> Line:
 
 
 def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
-    """Distribute cells over lines of `width`; a longer cell is wrapped with a hanging indent."""
+    """Distribute cells over lines of `width`; wrap longer cells with a hanging indent."""
     lines: list[list[Span]] = [[]]
     used = 0
     for cell in (cell for cell in cells if cell.text):
@@ -74,7 +74,7 @@ def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
 
 
 def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
-    """Wrap lines at `width`; in a wrapped line only the first span keeps its tone."""
+    """Wrap lines at `width`; wrapped lines lose tones after their first span."""
     fitting: list[Line] = []
     for whole in lines:
         if width is None or sum(measure_width(span.text) for span in whole) <= width:
@@ -87,7 +87,6 @@ def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
 
 
 def _break_words(text: str, width: int) -> list[str]:
-    """Wrap a text; later lines leave room for a hanging indent."""
     lines = [""]
     for word in text.split(" "):
         room = width if len(lines) == 1 else width - len(_GAP)
@@ -122,9 +121,9 @@ def cut_text(text: str, width: int) -> str:
 
 
 def align_rows(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
-    """Align the cells of rows in columns.
+    """Align cells in columns.
 
-    `limits` are maximum widths of columns; a wider cell is not cut, but does not widen its column.
+    Cells wider than `limits` are not cut, but do not widen their columns.
     """
     widths: list[int] = []
     for row in rows:
@@ -162,7 +161,7 @@ def make_table(
 def make_plain_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = (), widest: int | None = None
 ) -> list[Line]:
-    """Format a table of texts without tones; a cell longer than `widest` does not widen its column."""
+    """Format a table without tones; cells longer than `widest` do not widen their column."""
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):
         return make_table(headings, rows, numbers=numbers)

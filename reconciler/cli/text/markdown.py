@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def code_span(text: str) -> str:
-    """Format a code span, in which forges interpret no HTML, mention, link or emoji."""
+    """Format a code span, in which forges interpret nothing."""
     safe = escape_invisible(text)
     if safe and "`" not in safe:
         return f"`{safe}`"
@@ -47,7 +47,7 @@ _PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(
 
 
 def format_sentence(text: str) -> str:
-    """Format a sentence as Markdown; words that forges could interpret become code spans."""
+    """Format a sentence; words that forges could interpret become code spans."""
     parts: list[str] = []
     quoted: list[str] = []
     for word in [*escape_invisible(text).split(" "), ""]:
@@ -69,14 +69,14 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def fence_block(language: str, lines: Sequence[str]) -> list[str]:
-    """Format a fenced code block that its lines cannot close."""
+    """Format a code block; its fence is longer than any in `lines`."""
     safe = [escape_invisible(line) for line in lines]
     fence = "`" * max(3, 1 + max((_measure_longest_run(line) for line in safe), default=0))
     return [f"{fence}{language}", *safe, fence]
 
 
 def build_fold(summary: str, lines: Sequence[str]) -> list[str]:
-    """Format a collapsed `<details>` element. `summary` is not escaped."""
+    """Format a `<details>` element; `summary` is not escaped."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
@@ -93,14 +93,14 @@ _RESERVED_BYTES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class NamedLine:
-    """A line of Markdown, and the number of names in it."""
+    """A line of Markdown, and its number of names."""
 
     text: str
     names: int
 
 
 def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
-    """Format addresses; those with a common prefix share a line."""
+    """Format addresses; addresses with a common prefix share a line."""
     by_start: dict[str, list[str]] = {}
     for address in addresses:
         cut = max(address.rfind(":"), address.rfind("/")) + 1
@@ -115,7 +115,7 @@ def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
 
 
 def fit_names(lines: Sequence[NamedLine], room: int) -> list[str]:
-    """Return lines up to `room` bytes, and a line that counts the omitted names."""
+    """Return lines up to `room` bytes; the last line counts omitted names."""
     if sum(len(line.text.encode()) + 1 for line in lines) <= room:
         return [line.text for line in lines]
     texts: list[str] = []
@@ -133,7 +133,7 @@ MOST: Final = 25
 
 
 def draw_dependencies(plan: Plan) -> list[str]:
-    """Draw the dependencies of a plan as Mermaid; empty without any, or with too many actions."""
+    """Draw dependencies as Mermaid; empty if there are none, or too many actions."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
     # omit actions without dependencies
@@ -150,7 +150,7 @@ def draw_dependencies(plan: Plan) -> list[str]:
 
 
 def escape_mermaid_label(text: str) -> str:
-    """Escape every character that Mermaid or HTML could interpret."""
+    """Escape characters that Mermaid or HTML could interpret."""
     return "".join(
         character if character.isalnum() or character in " /:.-_+~±≠»▶=…" else f"#{ord(character)};"
         for character in escape_invisible(text)
@@ -158,19 +158,19 @@ def escape_mermaid_label(text: str) -> str:
 
 
 MOST_ROWS: Final = LIMIT // 20
-"""Maximum number of rows in a comment: a row takes at least 20 bytes."""
+"""Maximum number of rows in a comment: each takes at least 20 bytes."""
 
 _FOLD_BYTES: Final = 200
 _DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}
 
 
 def format_ordinary_rows(parts: Sections) -> list[str]:
-    """Format all ordinary, drifted and waiting rows."""
+    """Format ordinary, drifted and waiting rows."""
     return _fold_rows(_list_ordinary_rows(parts), parts.drift, parts.waiting)
 
 
 def fit_rows(parts: Sections, room: int) -> list[str]:
-    """Format rows up to `room` bytes, drifted and waiting ones first, and count the others."""
+    """Format rows of at most `room` bytes, drifted and waiting ones first; count the others."""
     room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FOLD_BYTES
     chosen: list[Sequence[PlanRow]] = []
     for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
@@ -195,7 +195,7 @@ def count_ordinary_rows(parts: Sections) -> list[str]:
 
 
 def count_all_rows(parts: Sections) -> list[str]:
-    """Count all ordinary rows in one line, for plans with too many clusters for a table."""
+    """Count ordinary and drifted rows in one line, if a table is too large."""
     rows = (len(_list_ordinary_rows(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [pluralize(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
@@ -261,7 +261,7 @@ def _format_counts(ordinary: Sequence[PlanRow], drift: Sequence[PlanRow], waitin
 def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
     """Format a plan as a comment of at most `LIMIT` bytes.
 
-    Ordinary changes are reduced to counts before dangers are shortened.
+    It reduces ordinary changes to counts before it shortens dangers.
     """
     plan_sections = sort_plan_rows(plan)
     text = ""
@@ -275,7 +275,7 @@ def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | No
 def _list_comment_forms(
     plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None
 ) -> Iterator[list[str]]:
-    """Yield ever shorter versions of the comment; the last one always fits."""
+    """Yield ever shorter comments; the last one always fits."""
     head, errors = _format_head(plan, forge), _format_errors(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
         danger, tail = _format_danger(plan_sections.danger, forge, with_words=True), _format_tail(plan, today)
@@ -295,7 +295,7 @@ def _list_comment_forms(
                 *rest,
                 *_format_footer(plan),
             ]
-        # as many addresses as fit; a line counts the others
+        # a line counts addresses that do not fit
         yield [*head, *_format_addresses(plan_sections, room), *rest, *_format_footer(plan)]
 
 
@@ -410,7 +410,7 @@ def _is_blocked(entry: PlanRow) -> bool:
 
 
 def _format_tail(plan: Plan, today: date | None) -> list[str]:
-    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()  # the head has the counts
+    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()  # the head shows the counts
     return [*_format_allowances(plan, today), *(fence_block("", rest) if rest else []), *_format_footer(plan)]
 
 

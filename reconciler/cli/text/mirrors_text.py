@@ -28,7 +28,7 @@ _NORMAL_STATES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
 
 
 def format_mirrors(mirrors: MirrorList) -> list[Line]:
-    """Format a row for each mirror, and counts by state."""
+    """Format a table of mirrors, and counts by state."""
     if not mirrors.rows:
         return [] if mirrors.lost else [make_line(f"There are no mirrors on {_name_clusters(mirrors.clusters)}.")]
     rows = [_build_mirror_cells(row) for row in mirrors.rows]
@@ -76,7 +76,7 @@ def _format_lag_cell(row: MirrorRow, lag: int | None) -> str:
 
 
 def format_mirror_details(rows: Sequence[MirrorRow]) -> list[Line]:
-    """Format mirrors with partitions, errors and accepted commands."""
+    """Format mirrors with partitions, errors and allowed commands."""
     blocks = [list(_format_mirror(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
@@ -124,7 +124,7 @@ def _build_partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]
 
 
 def format_mirror_errors(errors: MirrorErrors) -> list[Line]:
-    """Format a row for each error."""
+    """Format a table of errors."""
     if not errors.errors:
         return [] if errors.lost else [make_line("Nothing is wrong.")]
     rows = [
@@ -153,7 +153,7 @@ _LINK_HEADINGS: Final = ("cluster", "link", "source", "mode", "prefix", "state",
 
 
 def format_links(links: LinkList) -> list[Line]:
-    """Format a row for each link."""
+    """Format a table of links."""
     if not links.rows:
         return (
             []
@@ -187,7 +187,7 @@ def _count_mirror_states(row: LinkRow) -> str:
 
 
 def format_link_details(rows: Sequence[LinkRow]) -> list[Line]:
-    """Format links with fields, tasks, mirrors, errors and accepted commands."""
+    """Format links with fields, tasks, mirrors, errors and allowed commands."""
     blocks = [list(_format_link(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 

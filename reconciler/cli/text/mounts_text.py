@@ -26,7 +26,7 @@ CONTINUE_COMMAND: Final = "`reconciler run --once --only migrations`"
 
 
 def format_mountable_topics(mounts: MountList, *, width: int | None = None) -> list[Line]:
-    """Format a row for each location, and counts; a table wider than `width` becomes lines."""
+    """Format a table of locations, or lines if it is wider than `width`."""
     return [*_format_mount_table(mounts, width), *_format_damage(mounts)]
 
 
@@ -104,7 +104,7 @@ def _format_damage(mounts: MountList) -> Iterator[Line]:
 
 
 def format_migrations(migrations: Sequence[ClusterMigration], *, is_whole: bool) -> list[Line]:
-    """Format migrations with topics, what they wait for and accepted commands."""
+    """Format migrations with topics, waits and allowed commands."""
     if not migrations:
         return [make_line("No migration is in progress.")] if is_whole else []
     blocks = [format_migration(migration) for migration in migrations]
@@ -150,7 +150,7 @@ def _list_next_commands(underway: ClusterMigration) -> str:
 
 
 def format_migration_question(underway: ClusterMigration, verb: str) -> list[Line]:
-    """Format the migration about to be cancelled or deleted, and the effect."""
+    """Format a migration, and the effect of `verb`."""
     return [*format_migration(underway)[:-1], make_line("  ", _describe_effect(underway, verb))]
 
 
@@ -168,7 +168,7 @@ def _describe_effect(underway: ClusterMigration, verb: str) -> str:
 
 
 def format_cancellation(underway: ClusterMigration) -> list[Line]:
-    """Format the result of cancelling a migration, and how to delete its record."""
+    """Format the result of cancelling a migration."""
     migration = underway.migration
     names = ", ".join(topic.full_name for topic in migration.topics)
     if migration.direction == "inbound":
@@ -185,7 +185,7 @@ def format_cancellation(underway: ClusterMigration) -> list[Line]:
 
 
 def format_record_deletion(underway: ClusterMigration) -> list[Line]:
-    """Format the result of deleting the record of a migration."""
+    """Format the result of deleting a migration's record."""
     return [make_line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
 
@@ -194,7 +194,7 @@ def _format_count_or_dash(count: int | None) -> str:
 
 
 def format_release(release: Release) -> list[Line]:
-    """Format the topic that `mount release` takes from a cluster, and the loss."""
+    """Format the topic that `mount release` detaches, and the data loss."""
     topic = release.topic
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
     lines = [
@@ -211,7 +211,7 @@ def format_release(release: Release) -> list[Line]:
 
 
 def format_release_result(release: Release) -> list[Line]:
-    """Format the result of releasing a topic, and where it can be mounted."""
+    """Format the result of `mount release`."""
     where = ", ".join(release.clusters)
     return [
         make_line(f"Released {release.topic.location} from cluster {release.owner}"),

@@ -36,7 +36,7 @@ _SHORT_DIGEST: Final = 8
 
 
 class PlanReading(Protocol):
-    """What was read for the plan, and how long it took; only text output shows it."""
+    """Counts and duration of cluster reads."""
 
     @property
     def topics(self) -> int:
@@ -50,7 +50,7 @@ class PlanReading(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Duration of reading."""
+        """Seconds spent on reading."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class PlanReading(Protocol):
 
 
 def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | None = None) -> list[Line]:
-    """Format a plan; the plan of an order has no header.
+    """Format a plan; an order's plan has no header.
 
     Lines longer than `width` are wrapped.
     """
@@ -81,7 +81,7 @@ def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | 
 
 
 def format_rollback_warning(plan: Plan) -> list[Line]:
-    """Format a warning if the plan restores an earlier state instead of the files."""
+    """Format a warning if the plan restores an earlier state."""
     if plan.back_to is None:
         return []
     where = f"Back to what was applied as state #{plan.back_to}. "
@@ -89,14 +89,14 @@ def format_rollback_warning(plan: Plan) -> list[Line]:
 
 
 def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
-    """Format the counts, the digest, and the `--allow` options that lift the blocks."""
-    # The rows name the blocked actions, and the error counts them.
+    """Format counts, digest, and the `--allow` options that unblock actions."""
+    # Rows and the error report blocked actions.
     counts = format_totals(plan, with_blocked=False)
     lines = [make_line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     allows = list_allowances(plan)
     allows += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     if allows:
-        # older files block the apply, not an action
+        # outdated files block the apply, not an action
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
         flags = [f"--allow {shlex.quote(name)}" for name in allows]
         lines.append(make_line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
@@ -129,9 +129,9 @@ def _join_first(words: list[str], gap: str = " ") -> str:
 
 
 def list_allowances(plan: Plan) -> list[str]:
-    """List the values of `--allow` that lift the blocks of a plan; similar ones share a pattern."""
+    """List the values of `--allow` that unblock a plan; similar ones share a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
-    # `guards.maxDeletes` counts deletes that only a pattern allows, but none of a destroy.
+    # `guards.maxDeletes` does not count deletes of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = group_allowances(others)
     return list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
@@ -165,7 +165,7 @@ def _order_sections(plan_sections: Sections) -> tuple[tuple[str, tuple[PlanRow, 
 
 def _format_section(rows: Sequence[PlanRow], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_build_row_cells(row), *map(_build_detail_cells, row.more))]
-    # drop columns that are empty in this section
+    # omit empty columns
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_MAX_COLUMN_WIDTHS]
     lines = align_rows(
@@ -192,7 +192,7 @@ def _build_row_cells(row: PlanRow) -> list[Span]:
 
 
 def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> list[Line]:
-    """Wrap a row at `width`: the name, and the other cells next to it, or below if `longest` is wide."""
+    """Wrap a row at `width`, with cells next to the name, or below long names."""
     if sum(measure_width(span.text) for span in whole) <= width:
         return [whole]
     name, *rest = cells

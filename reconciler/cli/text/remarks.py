@@ -1,4 +1,4 @@
-"""Findings as remarks for other tools, and as JUnit XML."""
+"""Findings as remarks and JUnit XML."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A finding with its rule and level; `name` is the same in every run."""
+    """A finding with rule and level; `name` is stable across runs."""
 
     rule: str
     level: Level
     name: str
     about: str
-    """Address of the resource, or another subject."""
     message: str
     hint: str = ""
     source: str | None = None
@@ -54,7 +53,7 @@ class Remarks:
 
 
 def list_plan_remarks(plan: Plan) -> Remarks:
-    """Return the remarks of a plan: errors and blocked actions as errors, danger and drift as warnings."""
+    """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings."""
     rows = [
         *map(build_error_remark, plan.errors),
         *map(_build_action_remark, plan.actions),
@@ -70,12 +69,12 @@ def sort_remarks(rows: Sequence[Remark]) -> tuple[Remark, ...]:
 
 
 def build_error_remark(finding: PlanFinding, command: str = "plan") -> Remark:
-    """Build the remark for an error of a plan."""
+    """Build the remark for a plan's error."""
     return _build_finding_remark(finding, f"{command}-error", "error")
 
 
 def build_problem_remark(problem: Problem) -> Remark:
-    """Build the remark for a problem of a file, at its line."""
+    """Build the remark for a file problem."""
     about = problem.field or problem.file
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Remark(
@@ -85,20 +84,20 @@ def build_problem_remark(problem: Problem) -> Remark:
         about,
         message,
         hint=problem.hint,
-        # a problem of the whole file is shown at its first line
+        # a problem without a line is shown at line 1
         source=f"{problem.file}:{problem.line or 1}",
         fingerprint=hash_parts("manifest-error", problem.file, problem.field, problem.message),
     )
 
 
 def build_warning_remark(warning: str) -> Remark:
-    """Build the remark for a warning about valid files."""
+    """Build the remark for a warning about files."""
     name = f"manifest-warning:{warning}"
     return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=hash_parts(name))
 
 
 def hash_parts(*parts: str) -> str:
-    """Return a SHA-256 that is the same in every run."""
+    """Return the SHA-256 of the parts."""
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -182,7 +181,7 @@ def _to_rule_word(name: str) -> str:
 
 
 def format_junit(remarks: Remarks) -> bytes:
-    """Format one test case for each remark; errors that are not ignored are failures.
+    """Format a test case for each remark; errors that are not ignored are failures.
 
     Equal remarks give equal bytes.
     """
@@ -200,7 +199,7 @@ def format_junit(remarks: Remarks) -> bytes:
     for remark in cases:
         _add_case(suite, remark)
     if not cases:
-        # many tools treat a report without test cases as an error
+        # many tools reject a report without test cases
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
     indent(root)
     text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()

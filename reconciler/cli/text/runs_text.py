@@ -75,17 +75,17 @@ def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMis
 
 
 def format_failure(event: ActionFailed) -> Line:
-    """Format the error and hint of a failed action."""
+    """Format a failed action's error and hint."""
     return make_line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
 
 def format_lease_lost(event: LeaseLost) -> Line:
-    """Format that another process took the lease."""
+    """Format a report that another process took the lease."""
     return make_line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
 def format_recovery(event: RunRecovered) -> list[Line]:
-    """Format a recovered run, and the outcomes of its actions in doubt."""
+    """Format a recovered run and the outcomes of its actions in doubt."""
     who = f" of {event.who}" if event.who else ""
     head = make_line(f"Run {event.run}{who} {_describe_parting(event)}")
     if len(event.settled) <= _MAX_SETTLED:
@@ -111,14 +111,14 @@ def _describe_parting(event: RunRecovered) -> str:
 
 
 def format_detached_actions(event: RunHandedOver) -> Line:
-    """Format how many actions are left to `apply --resume`."""
+    """Format the number of actions left to `apply --resume`."""
     return make_line(
         Span("Left: ", Tone.CHANGE), f"{pluralize(len(event.left), 'action')}. Continue with: reconciler apply --resume"
     )
 
 
 def format_missing_result(event: ResultMissing) -> Line:
-    """Format that the summary of a completed run could not be written."""
+    """Format a report that a run's summary could not be written."""
     return make_line(
         Span("! ", Tone.CHANGE),
         f"What was done is recorded as state #{event.serial}. Only the summary of run {shorten_run_id(event.run)} is "
@@ -130,7 +130,7 @@ _NOTABLE_START_S: Final = 0.1
 
 
 def format_action_done(event: ActionDone) -> Line:
-    """Format the result of a job."""
+    """Format a job's result."""
     moved = f"{pluralize(event.records, 'record')}, {format_bytes(event.bytes)}"
     ran = f", {format_execution(event.ran)}" if event.ran.engine else ""
     start = (
@@ -156,7 +156,7 @@ def format_execution(ran: Execution) -> str:
 
 
 def format_progress(event: Progress) -> str:
-    """Format the progress, rate and remaining time of a job, or the phase before it copies records."""
+    """Format a job's progress, rate and remaining time, or the phase before it copies."""
     if event.phase:
         return f"{event.id}: {event.phase}"
     total = f" of {format_rough_count(event.records_total)}" if event.records_total else ""
@@ -174,7 +174,7 @@ def format_partitions_done(event: Progress) -> str:
 
 
 def format_bytes_rate(event: Progress) -> str:
-    """Format the rate of bytes: `35.2 MiB/s`."""
+    """Format the byte rate: `35.2 MiB/s`."""
     return f"{format_bytes(_compute_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
@@ -182,13 +182,13 @@ FEW: Final = 5
 
 
 class FailurePrinter:
-    """Counts the failures of a run by kind, and formats the first few of each kind."""
+    """Counts failures by kind, and formats the first few of each."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
     def take_failure(self, event: ActionFailed) -> list[Line]:
-        """Count a failure; return its lines, or none if enough of its kind were printed."""
+        """Count a failure; return lines for the first few of its kind."""
         kind = mask_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
@@ -202,9 +202,9 @@ _MAX_REASONS: Final = 20
 
 
 def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
-    """Format what was done, failed and is left; `summary` adds state and time.
+    """Format completed, failed and remaining actions; `summary` adds state and time.
 
-    `with_failures` repeats failures that were printed when they occurred.
+    `with_failures` repeats failures that were already printed.
     """
     lines = list(_format_not_needed(applied.skipped))
     if applied.advance is not None:
@@ -226,7 +226,7 @@ def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_fa
 
 
 def format_approval(run: HistoryRow | Summary) -> str:
-    """Format who approved a run, and where: `anna, bob in https://…`."""
+    """Format a run's approvers and pull request: `anna, bob in https://…`."""
     where = f" in {run.pull_request}" if run.pull_request else ""
     return f"{', '.join(run.approved_by)}{where}".strip()
 
@@ -304,7 +304,7 @@ def _format_omitted(reasons: Sequence[object], what: str) -> Iterator[Line]:
 
 
 def format_upkeep(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]:
-    """Format tables of mirrors and jobs, and failures."""
+    """Format a pass: mirrors, jobs and failures."""
     failures = list(_format_upkeep_failures(upkeep)) if with_failures else []
     ran = [make_line(Span("Ran: ", Tone.STRONG), format_execution(upkeep.ran))] if upkeep.ran.engine else []
     notes = [make_line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
@@ -333,7 +333,7 @@ def _format_left_to_others(upkeep: PassResult) -> list[Line]:
 
 
 def format_pass(upkeep: PassResult, number: int) -> Line:
-    """Format one pass of the pipeline as a line."""
+    """Format a pass as one line."""
     did = (
         [f"{pluralize(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     )
@@ -377,14 +377,14 @@ def _format_upkeep_failures(upkeep: PassResult) -> Iterator[Line]:
 
 def _format_amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    # some jobs move no bytes: a segment of one part is only marked
+    # some jobs move no bytes
     size = f" ({format_bytes(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {list_first(upkept.notes)}" if upkept.notes else ""
     return f"{pluralize(upkept.done, upkept.unit)}{size}{notes}"
 
 
 def format_verification(verified: TopicComparison) -> list[Line]:
-    """Format a row for each partition, and whether the logs are equal."""
+    """Format a table of partitions, and whether the logs are equal."""
     partitions = verified.comparison.partitions
     rows = [
         (str(partition.partition), *_build_side_cells(partition), _build_verdict_cell(partition))
@@ -413,7 +413,7 @@ def _format_foreign(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
 
 
 def format_link_comparison(verified: LinkComparison) -> list[Line]:
-    """Format a row for each mirror of a link, and whether all equal their sources."""
+    """Format a table of mirrors, and whether all equal their sources."""
     rows: list[tuple[str, str, str, Span]] = []
     total = 0
     for mirror in verified.mirrors:

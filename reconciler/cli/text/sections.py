@@ -1,4 +1,4 @@
-"""The rows of a plan, sorted by what the reader has to decide."""
+"""The rows of a plan, sorted into sections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_DETAILS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """A row of a plan; `action` is `None` for errors, drift and waiting resources."""
+    """A row; `action` is `None` for errors, drift and waiting resources."""
 
     sign: str
     tone: Tone
@@ -45,7 +45,7 @@ class PlanRow:
 
     @property
     def full_text(self) -> str:
-        """`what` and `more` in one line."""
+        """`what` and `more`, joined."""
         return ", ".join([self.what, *self.more])
 
 
@@ -62,7 +62,7 @@ class Sections:
 
 
 def sort_plan_rows(plan: Plan) -> Sections:
-    """Sort the rows of a plan into sections; an update that only reverts drift has no row."""
+    """Sort a plan's rows into sections; omit updates that only revert drift."""
     danger: list[PlanRow] = []
     changes: list[PlanRow] = []
     jobs: list[PlanRow] = []
@@ -98,22 +98,22 @@ def format_drift_change(finding: DriftFinding) -> str:
 
 
 def format_waiting(wait: UnfinishedTransition) -> str:
-    """Format the state of an unfinished transition, and the command that completes it."""
+    """Format an unfinished transition's state, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
-    # while roles are swapped, both sides refuse records
+    # both clusters reject records during a reversal
     shut = "takes no records until then, " if wait.rejects_writes else ""
     if wait.state in {
         MIGRATING,
         MigrationState.PREPARED,
         MigrationState.EXECUTED,
-    }:  # may wait for a command
+    }:  # may need a command
         return f"{wait.state.lower()}: how far it is, and what finishes it: reconciler mount status"
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
 def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> PlanRow:
-    """Build the row of an action; details that an earlier row in `shown` has are not repeated."""
+    """Build the row of an action; omit details that `shown` has from an earlier row."""
     sign, tone = choose_action_mark(action)
     what, *more = list_headlines(action)
     if more and isinstance(action, Create):
@@ -138,7 +138,7 @@ def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Plan
 def _format_block(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
-    # the note has the risk, and the last lines list each `--allow`
+    # the note shows the risk, the last lines show `--allow`
     is_said = action.blocked.guard.replace("_", "-") == action.risk.value and action.blocked.allow is not None
     return "blocked" if is_said else f"blocked: {action.blocked.message}"
 
@@ -179,7 +179,7 @@ def _build_drift_row(
         )
     action, change = planned
     what, *more = format_changes(change)
-    # The arrow points to the value after apply; the note says what happens to the drift.
+    # Arrows point to the value after apply.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
         done = f"inherited from {finding.origin} again"

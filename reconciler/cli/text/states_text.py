@@ -1,4 +1,4 @@
-"""States, their differences and repairs as text."""
+"""States, differences and repairs as text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ABSENT: Final = "absent"
 
 
 def format_differences(held: ApprovalCheck) -> list[Line]:
-    """Format actions that exceed the approved plan, then approved actions that are no longer needed."""
+    """Format actions that exceed the approved plan, then actions no longer needed."""
     comparison = held.difference
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
@@ -55,7 +55,7 @@ def format_differences(held: ApprovalCheck) -> list[Line]:
     lines += [part for difference in ordinary[:_MAX_ORDINARY_ROWS] for part in _format_difference(difference)]
     lines += _format_omitted(len(ordinary))
     lines += _format_not_needed(comparison)
-    # Without such actions, the error says what changed the state.
+    # If no action exceeds the plan, the error names the cause.
     return [*lines, make_line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 
@@ -159,7 +159,7 @@ def _format_not_needed(comparison: SameOrLess) -> list[Line]:
 
 
 def format_listing(listing: StateListing) -> list[Line]:
-    """Format the recorded resources, and the location of the state."""
+    """Format recorded resources, and the state's location."""
     count = pluralize(len(listing.resources), "resource")
     head = make_line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
     if not listing.resources:
@@ -172,7 +172,7 @@ def format_listing(listing: StateListing) -> list[Line]:
 
 
 def format_recorded_resource(entry: StateEntry) -> list[Line]:
-    """Format a resource as it was last applied, with the origins of its values."""
+    """Format a resource as last applied, with origins of values."""
     recorded = entry.recorded
     facts = {
         "ownership": recorded.ownership,
@@ -191,7 +191,7 @@ def format_recorded_resource(entry: StateEntry) -> list[Line]:
 
 
 def format_history(history: History) -> list[Line]:
-    """Format the snapshots, newest first, and how to list older ones."""
+    """Format snapshots, newest first, and how to list older ones."""
     if not history.rows:
         return [make_line("There is no state yet.")]
     is_approved = any(row.approved_by or row.pull_request for row in history.rows)
@@ -226,7 +226,7 @@ _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "cha
 
 
 def format_state_diff(diff: StateDiff) -> list[Line]:
-    """Format the difference of two states: a line for each address and each value."""
+    """Format the differences of two states by address and value."""
     counts = Counter[str](difference.change for difference in diff.differences)
     texts = ", ".join(f"{format_count(counts[change])} {change}" for change in _SIGNS if counts[change])
     head = make_line(
@@ -260,12 +260,12 @@ def _format_origin(change: Change) -> str:
 
 
 def format_moves(moves: Sequence[ReaddressOrder]) -> list[Line]:
-    """Format the old and new addresses of resources."""
+    """Format old and new addresses."""
     return [make_line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
 def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
-    """Format the resources to forget, and which are protected."""
+    """Format resources to remove from the state, and which are protected."""
     return [
         make_line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
         for address, recorded in rows
@@ -273,7 +273,7 @@ def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Lin
 
 
 def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
-    """Format how many resources were forgotten, and the effect."""
+    """Format the number of resources removed from the state, and the effect."""
     text = f"Forgot {pluralize(len(forgotten), 'resource')}; what is on the clusters stays, "
     return [
         make_line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")
@@ -281,7 +281,7 @@ def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
 
 
 def format_unlock(unlocked: UnlockResult) -> list[Line]:
-    """Format whether the lease was taken, and the actions in doubt."""
+    """Format whether the lease was taken from a run, and actions in doubt."""
     taken = f"Taken from run {shorten_run_id(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [make_line(first), *(_format_doubt(unlocked.doubt) if unlocked.doubt is not None else ())]
@@ -310,7 +310,7 @@ def _format_doubt(doubt: UnsettledWork) -> Iterator[Line]:
 
 
 def format_repair(repair: Repair) -> list[Line]:
-    """Format the problems of a state, and the steps of the repair."""
+    """Format a state's problems, and the steps of its repair."""
     return [
         *(make_line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
         *(make_line(Span("→ ", Tone.CHANGE), step) for step in _list_repair_steps(repair)),
@@ -319,7 +319,7 @@ def format_repair(repair: Repair) -> list[Line]:
 
 
 def format_repair_result(repaired: StateRepair) -> list[Line]:
-    """Format the result of a repair, and the next command."""
+    """Format a repair's result, and the next command."""
     repair = repaired.repair
     if repair is None:
         return [make_line("There is nothing to repair")]

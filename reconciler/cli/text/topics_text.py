@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def format_group_names(groups: GroupNames) -> list[Line]:
-    """Format one group name a line."""
+    """Format a group name per line."""
     if not groups.groups:
         return [make_line(f"No group has committed offsets on cluster {groups.cluster}.")]
     return [make_line(name) for name in groups.groups]
 
 
 def format_group(described: DescribedGroup) -> list[Line]:
-    """Format a group: whether it reads, and each partition with its lag."""
+    """Format a group's state, and each partition's lag."""
     group = described.group
     rows = [
         (
@@ -61,7 +61,7 @@ def format_group(described: DescribedGroup) -> list[Line]:
 
 
 def format_readers(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
-    """Format the consumer groups of a topic with their lag by partition."""
+    """Format a topic's consumer groups with lags by partition."""
     if groups is None:
         return [
             make_line(
@@ -78,7 +78,7 @@ def format_readers(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
 
 
 def format_reset(reset: GroupReset) -> list[Line]:
-    """Format the old and new offsets of a reset."""
+    """Format a reset's old and new offsets."""
     if not reset.moves and reset.shift:
         border = "first offset" if reset.shift < 0 else "end"
         where = f"is at the {border} of its log already, or it has committed nothing there"
@@ -98,7 +98,7 @@ def format_reset(reset: GroupReset) -> list[Line]:
 
 
 def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
-    """Format the offsets that are deleted."""
+    """Format the offsets to delete."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
     what = "all offsets" if topic is None else f"offsets of {topic}"
@@ -113,14 +113,14 @@ def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
 
 
 def format_reset_result(reset: GroupReset) -> list[Line]:
-    """Format the result of a reset."""
+    """Format a reset's result."""
     return (
         [make_line(f"Reset {pluralize(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
     )
 
 
 def format_deletion_result(deletion: GroupDeletion) -> list[Line]:
-    """Format the result of a deletion."""
+    """Format a deletion's result."""
     what = f"group {deletion.group.name}"
     return [
         make_line(
@@ -130,7 +130,7 @@ def format_deletion_result(deletion: GroupDeletion) -> list[Line]:
 
 
 def format_group_state(group: ConsumerGroup) -> str:
-    """Format whether a group reads, or since when it is idle."""
+    """Format whether a group is active, or since when it is idle."""
     kind = "" if group.type in {None, "classic", "consumer"} else f"{group.type} group, "
     if group.is_reading:
         return f"{kind}reading"
@@ -161,7 +161,7 @@ def _build_end_cells(row: GroupOffset) -> tuple[str, str, str]:
 
 
 def _explain_outside_log(row: GroupOffset) -> str:
-    """Say whether a committed offset is outside the log, so that `auto.offset.reset` decides."""
+    """Format a note if the committed offset is outside the log (`auto.offset.reset` applies)."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
@@ -185,7 +185,7 @@ _NUMBER_COLUMNS = (0, 2, 3, 4, 5, 6)
 
 
 def format_storage(topic: TopicStorage) -> list[Line]:
-    """Format the storage of a topic: tiering, a row for each partition and tier, and sums."""
+    """Format a topic's tiering, storage by partition and tier, and sums."""
     rows = [row for partition in topic.partitions for row in _build_tier_rows(partition)]
     return [
         make_line(Span(topic.address, Tone.STRONG)),
@@ -202,7 +202,7 @@ def format_storage(topic: TopicStorage) -> list[Line]:
 
 
 def format_storages(storages: Storages) -> list[Line]:
-    """Format the storage of topics, a row for each, and sums."""
+    """Format a table of topics' storage, and sums."""
     if not storages.topics:
         return [make_line("There are no topics.")]
     rows = [
@@ -233,7 +233,7 @@ def _format_problems(problems: Iterable[tuple[str, ReconcilerError | None]]) -> 
 
 
 def format_tiering(topic: TopicStorage | None) -> Iterator[Line]:
-    """Format the tiering of a topic that is or was tiered, or is a read replica."""
+    """Format the tiering of a topic; empty if it was never tiered."""
     if topic is None or topic.tiering is None:
         return
     tiering = topic.tiering
@@ -293,7 +293,7 @@ def _is_remote_shown(topic: TopicStorage) -> bool:
 
 
 def format_storage_sums(topics: Sequence[TopicStorage]) -> str:
-    """Format the total sizes; records in both tiers count once."""
+    """Format total sizes; records in both tiers count once."""
     local = TierUsage.sum(topic.local for topic in topics)
     texts = [f"{format_bytes(local.bytes)} local"]
     if any(map(_is_remote_shown, topics)):
@@ -312,7 +312,7 @@ _MAX_KEY_CELLS: Final = 40
 
 
 def format_profile(profiled: ProfiledTopic) -> list[Line]:
-    """Format the profile of a topic."""
+    """Format a topic's profile."""
     profile = profiled.profile
     return [
         make_line(Span(profiled.address, Tone.STRONG)),
@@ -430,7 +430,7 @@ def _format_compaction(profiled: ProfiledTopic) -> Iterator[Line]:
 
 
 def format_acl_table(rows: Sequence[AclRow]) -> list[Line]:
-    """Format a table of access rules and their origins."""
+    """Format access rules and their origins."""
     cells = [
         (row.path.removeprefix(ACLS), format_field_value(row.path, tuple(row.rule.operations)), row.origin)
         for row in rows
@@ -442,7 +442,7 @@ DEFAULT_ORIGINS: Final = frozenset({BROKERS, DEFAULT})
 
 
 def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]:
-    """Format a topic: partitions with offsets and brokers, groups with lag, configs with origins.
+    """Format partitions with offsets and brokers, groups with lag, configs with origins.
 
     `is_whole` includes configs at their defaults.
     """
@@ -451,7 +451,7 @@ def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Lin
     has_brokers = any(row.leader is not None for row in topic.partitions)
     headings = ("partition", "start", "stable", "end", "leader", "replicas", "in sync")[: 7 if has_brokers else 4]
     partitions = [_build_partition_cells(row)[: len(headings)] for row in topic.partitions]
-    # configs that were set come first, then defaults in a quiet tone
+    # explicit configs come first
     rows = sorted(topic.configs, key=lambda row: (row.origin in DEFAULT_ORIGINS, row.key))
     configs = [_build_config_cells(row) for row in rows if is_whole or row.origin not in DEFAULT_ORIGINS]
     readers = format_readers(topic.groups)
@@ -502,7 +502,7 @@ def _build_partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
 
 
 def count_hidden_defaults(hidden: int) -> list[Line]:
-    """Format the number of hidden defaults; empty if none is hidden."""
+    """Format the number of hidden defaults; empty if 0."""
     return (
         [make_line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))]
         if hidden
@@ -573,7 +573,7 @@ _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 
 
 def format_check_result(cluster: CheckedCluster) -> list[Line]:
-    """Format what was checked and repaired, and the findings, worst first."""
+    """Format counts of checks and repairs, then findings, worst first."""
     checked = cluster.checked
     lines = [
         make_line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
