@@ -39,7 +39,7 @@ _NOT_FOUND: Final = 404
 class Gitea(GitHubCompatibleForge):
     """A repository on Gitea or Forgejo.
 
-    Its own comments belong to the user of `GET /user`. It collapses older ones in `<details>`.
+    A comment is its own if `GET /user` returns the author. It collapses older comments in `<details>`.
     """
 
     kind: Kind = "gitea"

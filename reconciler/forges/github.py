@@ -100,7 +100,7 @@ class GitHubCompatibleForge:
 class GitHub(GitHubCompatibleForge):
     """A repository on github.com or a GitHub Enterprise Server.
 
-    It finds its own comments by `viewerDidAuthor` in GraphQL, because workflow tokens cannot call `GET /user`.
+    A comment is its own if GraphQL reports `viewerDidAuthor`: workflow tokens cannot call `GET /user`.
     """
 
     kind: Kind = "github"

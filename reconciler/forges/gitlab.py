@@ -30,7 +30,7 @@ _NOT_FOUND: Final = 404
 class GitLab:
     """A project on gitlab.com or a self-managed GitLab.
 
-    Its own notes belong to the user of `GET /user`. It collapses older ones in `<details>`.
+    A note is its own if `GET /user` returns the author. It collapses older notes in `<details>`.
     """
 
     kind: Kind = "gitlab"

@@ -145,13 +145,13 @@ class ApiClient:
     ) -> ForgeResponse:
         """Send a request; return a response that succeeded or has a status in `accepts`.
 
-        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; by default, all methods
-        except POST are repeatable.
+        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; the default is true
+        for all methods except POST.
 
         Raises:
             NotAuthorizedError: The token lacks a right.
             UnansweredError: The outcome of a request that is not repeatable is unknown.
-            RetryableError: The forge does not answer in time.
+            RetryableError: The forge does not answer, or its rate limit outlasts the time limit.
             UserError: The forge refuses the request.
         """
         again = method != "POST" if is_repeatable is None else is_repeatable

@@ -233,7 +233,7 @@ class Forge(Protocol):
     """Client for a repository on a forge.
 
     Every call may raise NotAuthorizedError (the token lacks a right), UserError (the forge refuses the request) or
-    RetryableError (the forge does not answer in time).
+    RetryableError (the forge does not answer, or its rate limit outlasts the time limit).
     """
 
     @property
