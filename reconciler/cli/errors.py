@@ -49,7 +49,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint of an unexpected error."""
+    """Return exit code, message and hint of an error that is no ReconcilerError."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"

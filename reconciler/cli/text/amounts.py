@@ -25,7 +25,7 @@ _UNSET: Final = "unset"
 
 
 class LeafChange(NamedTuple):
-    """A change inside a nested value."""
+    """A change inside a nested value; added and removed items have one side."""
 
     place: str
     before: str | None
