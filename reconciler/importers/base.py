@@ -1,4 +1,4 @@
-"""Parts that all importers share: source files, fields, access rules, connections and results."""
+"""Code that all importers share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from reconciler.runtime.text import list_choices
 
 
 class SourcePlace(NamedTuple):
-    """File and line in a source; Terraform states have no useful lines."""
+    """File and line in a source file. Lines of Terraform states are `None`."""
 
     file: str
     line: int | None = None
@@ -50,12 +50,12 @@ class SourceValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTopic:
-    """A topic that another tool declares, by its name on the broker."""
+    """A topic that another tool declares."""
 
     name: str
     place: SourcePlace
     cluster: str = ""
-    """Name of the cluster in the other tool; empty if the tool has only one."""
+    """Cluster name in the other tool; empty if the tool has only one cluster."""
     partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, SourceValue] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class ImportedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRule:
-    """A Kafka access rule in the words of manifests: `topics`, `describe-configs`, `allow`."""
+    """A Kafka access rule with the values of manifests, such as `topics` and `describe-configs`."""
 
     resource: str
     name: str
@@ -84,7 +84,7 @@ class ImportedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedCluster:
-    """A cluster and its connection; secrets are replaced by references."""
+    """A cluster and its connection; references replace the secrets."""
 
     name: str
     place: SourcePlace
@@ -99,9 +99,8 @@ class NotImported:
 
     place: SourcePlace
     subject: str
-    """Description of the resource: `topic orders`."""
     field: str
-    """Path of the field; empty for the whole resource."""
+    """Path of the field; empty means the whole resource."""
     why: str
     hint: str = ""
     is_expressible: bool = True
@@ -118,14 +117,14 @@ class SourceReading:
     lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    """Files next to them that were not read."""
+    """Files that belong to other tools."""
 
 
 UNKNOWN = "is an unknown field"
 
 
 class Fields:
-    """A mapping of the source that records which keys were read; absent and empty keys are equal."""
+    """A mapping in a source file that records which keys were read."""
 
     def __init__(
         self,
@@ -153,13 +152,13 @@ class Fields:
         return self._locate((*self._path, key))
 
     def read_raw(self, key: str) -> Any:
-        """Read a value of any type."""
+        """Return a value of any type."""
         self._read_keys.add(key)
         value = self.content.get(key)
         return positions.replace_scalar_texts(value) if isinstance(value, positions.ScalarText) else value
 
     def read_text(self, key: str) -> str | None:
-        """Read a text; numbers and booleans are read as they are written."""
+        """Return a string; numbers and booleans are returned as written."""
         value = self.read_raw(key)
         if isinstance(value, str | int | float):
             return positions.format_scalar(self.content[key]) or None
@@ -168,7 +167,7 @@ class Fields:
         return None
 
     def has_text_name(self, key: str) -> bool:
-        """Return whether `name` in the mapping at `key` is a text; report a number, which needs quotes."""
+        """Return whether `name` in the mapping at `key` is a string; report an unquoted number."""
         inner = self.content.get(key)
         name = inner.get("name") if isinstance(inner, dict) else None
         if isinstance(name, bool) or not isinstance(name, positions.ScalarText | int | float):
@@ -180,7 +179,7 @@ class Fields:
         return False
 
     def read_number(self, key: str) -> int | None:
-        """Read an integer, quoted or not."""
+        """Return an integer, quoted or not."""
         value = self.read_raw(key)
         if value is None or value == "":
             return None
@@ -194,7 +193,7 @@ class Fields:
         return None
 
     def read_flag(self, key: str) -> bool | None:
-        """Read a boolean, quoted or not."""
+        """Return a boolean, quoted or not."""
         value = self.read_raw(key)
         if value is None or isinstance(value, bool):
             return value
@@ -204,7 +203,7 @@ class Fields:
         return None
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of texts; a single text counts as a list."""
+        """Return a list of strings; a single string counts as a list."""
         value = self.read_raw(key)
         if value is None:
             return ()
@@ -215,7 +214,7 @@ class Fields:
         return ()
 
     def read_values(self, key: str) -> dict[str, SourceValue]:
-        """Read a mapping of keys to values or lists, with their positions."""
+        """Return a mapping of keys to values or lists, with their positions."""
         inner = self.read_mapping(key)
         return (
             {}
@@ -224,13 +223,13 @@ class Fields:
         )
 
     def read_labels(self, key: str) -> dict[str, str]:
-        """Read a mapping of names to texts."""
+        """Return a mapping of strings."""
         inner = self.read_mapping(key)
         values = {} if inner is None else {name: inner.read_text(name) for name in inner.content}
         return {name: value for name, value in values.items() if value is not None}
 
     def read_mapping(self, key: str) -> Fields | None:
-        """Read a nested mapping, or `None`."""
+        """Return a nested mapping, or `None`."""
         value = self.read_raw(key)
         if value is None:
             return None
@@ -240,7 +239,7 @@ class Fields:
         return self._build_fields(value, (*self._path, key))
 
     def iterate_mappings(self, key: str) -> Iterator[Fields]:
-        """Yield the mappings of a list."""
+        """Yield the mappings in a list."""
         value = self.read_raw(key)
         if value is None:
             return
@@ -254,7 +253,7 @@ class Fields:
                 self._report_wrong_type(key, item, "a mapping", index)
 
     def iterate_named(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """Yield names with their mappings; a missing mapping is empty."""
+        """Yield names and their mappings; a name without a mapping gets an empty one."""
         inner = self.read_mapping(key)
         for name in inner.content if inner is not None else ():
             value = inner.read_raw(name) if inner is not None else None
@@ -302,7 +301,7 @@ class Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
-        # a text may be a secret: report only its type
+        # The value may be a secret: report only its type.
         kind = "a text" if isinstance(value, str) else describe_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
@@ -316,7 +315,7 @@ _MERGE: Final = "<<"
 
 
 class Document(NamedTuple):
-    """A YAML or JSON document, with the positions of its fields."""
+    """A YAML or JSON document and the positions of its fields."""
 
     file: str
     path: FilePath
@@ -325,7 +324,7 @@ class Document(NamedTuple):
     spots: Mapping[FieldPath, Spot]
 
     def locate(self, path: FieldPath) -> SourcePlace:
-        """Return the position of a field or of the nearest mapping above it."""
+        """Return the position of a field, or of the nearest mapping above it."""
         for length in range(len(path), -1, -1):
             if spot := self.spots.get(path[:length]):
                 return SourcePlace(self.file, spot.line)
@@ -333,7 +332,7 @@ class Document(NamedTuple):
 
 
 def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
-    """Return a file, or all files below a folder without dot files."""
+    """Return a file, or all files below a folder except dot files."""
     if not path.exists():
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
     if not path.is_dir():
@@ -350,7 +349,7 @@ def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Read a file; raise if it is unreadable or too large."""
+    """Read a file; raise an error if it is unreadable or too large."""
     raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
         raise build_files_error([raw])
@@ -369,7 +368,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse_yaml(raw, label, may_merge=True)
         problems += _add_template_hints(parsed.problems, raw)
-        where = () if parsed.problems else find_spots(raw)  # `spots` needs YAML that `parse` accepts
+        where = () if parsed.problems else find_spots(raw)  # `find_spots` requires valid YAML
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             documents.append(Document(label, path, expand_merge_keys(document.as_written), document.line, at))
@@ -418,19 +417,19 @@ def _add_template_hints(problems: Iterable[Problem], raw: bytes) -> Iterator[Pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCluster:
-    """A cluster of the workspace that receives the imported resources."""
+    """A cluster of the workspace to which the imported resources belong."""
 
     name: str
     separator: str = FLAT_SEPARATOR
     has_namespaces: bool = False
-    """Whether its platform has namespaces; if so, `separator` occurs only in the other tool's names."""
+    """Whether the platform has namespaces. If so, only names in the other tool contain `separator`."""
     provider: str = BROKERS_PROVIDER
     is_declared: bool = False
     declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
 
     @property
     def catalog(self) -> Mapping[str, ConfigKey] | None:
-        """Known config keys of topics; `None` leaves the check to plan."""
+        """Known config keys of topics; `None` if only plan can check them."""
         return CATALOGS.get(self.provider)
 
 
@@ -459,7 +458,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRule:
-    """An access rule of another tool; each of its operations becomes an ImportedRule."""
+    """An access rule of another tool; each operation becomes an `ImportedRule`."""
 
     resource: str | None
     name: str | None
@@ -471,7 +470,7 @@ class SourceRule:
     cluster: str = ""
 
     def add_to(self, at: Fields) -> None:
-        """Add an ImportedRule for each operation, or report why the rule is invalid."""
+        """Add an `ImportedRule` for each operation, or report why the rule is invalid."""
         resource = _RESOURCES.get(re.sub(r"[-_ ]", "", self.resource or "").lower())
         is_prefix = _PREFIX.get((self.pattern or "").lower())
         permission = (self.permission or "allow").lower()
@@ -512,7 +511,7 @@ class SourceRule:
 def read_resource_rule(
     entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
 ) -> None:
-    """Import an access rule with a `resource` mapping; `name` and `operations` are keys."""
+    """Import an access rule with a `resource` mapping."""
     resource = entry.read_mapping("resource")
     if resource is None:
         entry.report_lost("", "it names no resource")
@@ -553,7 +552,7 @@ _MECHANISMS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of the certificate files of a connection."""
+    """Paths of a connection's certificate files."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -562,7 +561,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class SaslLogin:
-    """SASL login of a connection, without its secrets."""
+    """SASL login of a connection, without secrets."""
 
     mechanism: str | None
     username: str | None = None
@@ -572,7 +571,7 @@ class SaslLogin:
 
 
 def name_secrets(security: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """Add the cluster name to the variables of secrets."""
+    """Return the settings with the cluster name inserted into the environment variables of secrets."""
     if not cluster:
         return dict(security)
     own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
@@ -583,7 +582,7 @@ SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"
 
 
 def build_security(at: Fields, tls: TlsFiles | None, sasl: SaslLogin | None) -> dict[str, str]:
-    """Build `security` of a Cluster; missing or unsupported fields are reported at `at`."""
+    """Return the `security` fields of a Cluster; missing or unsupported fields are reported at `at`."""
     login = _build_login(at, sasl) if sasl is not None else {}
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}

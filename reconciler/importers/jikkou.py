@@ -50,7 +50,7 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
             case "KafkaPrincipalAuthorization":
                 _import_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # topics and principals refer to them
+                pass  # read above; topics and principals refer to them
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.report_inexpressible("", NO_CLIENT_QUOTA)
             case "KafkaUser":
@@ -120,7 +120,6 @@ def _import_topic(fields: Fields, known: Mapping[str, Mapping[str, SourceValue]]
 
 
 def _read_labels(fields: Fields) -> dict[str, str] | None:
-    """Read the labels; `None` if annotations mark the resource as ignored or deleted."""
     metadata = fields.read_mapping("metadata")
     if metadata is None:
         return {}

@@ -26,7 +26,7 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.files import build_label
 
-# Access rules of JulieOps' roles, according to its documentation.
+# Access rules of JulieOps' roles, from its documentation.
 
 
 _STORES: Final = {
@@ -50,7 +50,7 @@ class TopicRole:
 
 
 def read_topic_roles(fields: Fields) -> tuple[TopicRole, ...]:
-    """Read consumers and producers; add their rules for groups, transactional ids and the cluster."""
+    """Return consumers and producers; import their rules for groups, transactional ids and the cluster."""
     return (*_read_consumers(fields), *_read_producers(fields))
 
 
@@ -99,7 +99,6 @@ def _read_producers(fields: Fields) -> Iterator[TopicRole]:
 
 
 def _list_connectors(project: Fields) -> Iterator[Fields]:
-    """Yield the entries of `connectors`: a list, or `access_control` of a mapping."""
     if isinstance(project.content.get("connectors"), dict):
         inner = project.read_mapping("connectors")
         if inner is not None:
@@ -152,7 +151,7 @@ def is_own_document(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
-    """Import topologies; plans of any document apply to all."""
+    """Import topologies; plans of any document apply to all topologies."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
     plans = {name: plan.read_values("config") for item in whole for name, plan in _list_plans(item)}
     for topology in whole:
@@ -236,21 +235,21 @@ SERVERS: Final = "bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class NamingRules:
-    """How topics and projects are named; without a format, the parts are joined in order."""
+    """Naming rules of topics and projects; without a format, the parts are joined in order."""
 
     separator: str = "."
     topic_format: str | None = None
     project_format: str | None = None
 
     def build_topic_name(self, parts: Mapping[str, str]) -> str:
-        """Build the full name of a topic."""
+        """Return the full name of a topic."""
         if self.topic_format is not None:
             return _fill_format(self.topic_format, parts)
         rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
         return self.separator.join([self.build_project_prefix(parts), *rest])
 
     def build_project_prefix(self, parts: Mapping[str, str]) -> str:
-        """Build the prefix of the topics of a project."""
+        """Return the common prefix of a project's topics."""
         if self.project_format is not None:
             return _fill_format(self.project_format, parts)
         above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
@@ -276,7 +275,7 @@ def parse_naming_rules(properties: Mapping[str, str]) -> NamingRules:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse the keys of a properties file that concern names and brokers."""
+    """Return the keys of a properties file that concern names and brokers."""
     wanted = {_FORMAT, _PROJECT_FORMAT, _SEPARATOR, SERVERS}
     properties: dict[str, str] = {}
     for line in text.splitlines():
@@ -296,7 +295,7 @@ _CLUSTER = "kafka"
 def import_julie(
     documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: SourceReading
 ) -> None:
-    """Import topologies with the naming rules and brokers of properties files."""
+    """Import topologies, using the naming rules and brokers of properties files."""
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
         label = build_label(file, cwd)

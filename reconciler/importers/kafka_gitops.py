@@ -1,4 +1,4 @@
-"""Import kafka-gitops state files; services and roles become the access rules that kafka-gitops creates."""
+"""Import kafka-gitops state files; services and roles become access rules, as in kafka-gitops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STREAMS: Final = (
 _NO_PRINCIPAL: Final = "it names no principal: with Confluent Cloud the other tool looks service accounts up"
 
 RuleTuple = tuple[str, str, tuple[str, ...], bool]
-"""Resource type, name, operations, whether the name is a prefix."""
+"""Resource type, name, operations, and whether the name is a prefix."""
 
 _ROLES: Final[Mapping[str, tuple[RuleTuple, ...]]] = {
     "writer": (("topic", EVERYTHING, ("WRITE",), False),),
@@ -52,7 +52,7 @@ def is_own_document(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
-    """Import state files; the settings of one file apply to all."""
+    """Import state files; the settings of one file apply to all files."""
     states = [Fields(document.content, reading, document.locate) for document in documents]
     defaults = _Defaults()
     for state in states:
@@ -175,7 +175,6 @@ def _list_topic_rules(produces: Iterable[str], consumes: Iterable[str], *, descr
 
 
 def _import_users(state: Fields) -> Iterator[tuple[str, str]]:
-    """Import the roles of users; yield each user with its principal."""
     for name, user in state.iterate_named("users"):
         user.subject = f"user {name}"
         principal = user.read_text("principal")

@@ -42,7 +42,7 @@ _BOOKKEEPING: Final = (
 
 
 def is_own_document(content: Any) -> bool:
-    """Return whether a document is a Strimzi resource, or a list with one."""
+    """Return whether a document is a Strimzi resource, or a list that contains one."""
     return any(_is_strimzi(item) for item in (_list_items(content) or [content]))
 
 
@@ -55,14 +55,13 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
         _import_resource(fields, homes)
 
 
-# Cluster names are unique within a Kubernetes namespace only; duplicates become NAMESPACE/NAME.
+# A cluster name is unique only within a Kubernetes namespace; ambiguous names become NAMESPACE/NAME.
 
 
 KubernetesNamespaces: TypeAlias = Mapping[str, set[str]]
 
 
 def _find_homes(resources: list[Fields]) -> KubernetesNamespaces:
-    """Return the Kubernetes namespaces of cluster names that occur in several."""
     kafkas: defaultdict[str, set[str]] = defaultdict(set)
     topics: defaultdict[str, set[str]] = defaultdict(set)
     for fields in resources:
@@ -79,7 +78,6 @@ def _find_homes(resources: list[Fields]) -> KubernetesNamespaces:
 
 
 def _find_cluster_name(metadata: Fields, name: str, homes: KubernetesNamespaces) -> str | None:
-    """Return the cluster name of a resource; report an ambiguous one and return `None`."""
     home = metadata.read_text("namespace") or ""
     if name not in homes:
         return name
@@ -190,7 +188,7 @@ def _import_user(metadata: Fields, spec: Fields, name: str, homes: KubernetesNam
 
 
 def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
-    """Import the connection of a cluster; its broker settings belong to the operator."""
+    """The operator manages the broker settings."""
     cluster = _find_cluster_name(metadata, name, homes) or name
     metadata.ignore_keys("labels", "annotations")
     kafka = spec.read_mapping("kafka")

@@ -1,6 +1,6 @@
 """Import Terraform and OpenTofu states, or the output of `terraform show -json`.
 
-Reads resources of the provider Mongey/kafka. Declarations (`*.tf`) are not evaluated.
+Only resources of the provider Mongey/kafka are imported. Configurations (`*.tf`) are not evaluated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEPOSED: Final = "it is deposed: another one is in its place, and the next appl
 _DEFAULT: Final = "kafka"
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
-"""Resource types of other providers that are reported as not imported."""
+"""Resource types of other Kafka providers; they are reported as not imported."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
 _PULL_AGAIN: Final = "Write it again: terraform state pull > terraform.tfstate"
@@ -54,7 +54,7 @@ class _ResourceInstance(NamedTuple):
 
 
 def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: SourceReading) -> bool:
-    """Import Terraform states; return whether there was any."""
+    """Import Terraform states; return whether any file was a state."""
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:
@@ -76,7 +76,7 @@ def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: So
 
 
 def is_state(file: Path) -> bool:
-    """Return whether a file is a state, valid or not."""
+    """Return whether a file is a state, even an invalid one."""
     if file.suffix == STATE:
         return True
     raw = read_bounded(file, file.name)
@@ -89,7 +89,6 @@ def _is_state_content(raw: bytes) -> bool:
 
 
 def _import_state(raw: bytes, label: str, reading: SourceReading) -> str:
-    """Import a state; return its lineage, or "" if it has no Kafka resources."""
     content = _parse_state(raw, label)
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: SourcePlace(label), subject="state")
@@ -178,7 +177,6 @@ def _list_shown_instances(whole: Fields) -> Iterator[_ResourceInstance]:
 
 
 def _read_kind(resource: Fields) -> str | None:
-    """Return the type of a managed resource; `None` if it has nothing to do with Kafka."""
     kind = str(resource.content.get("type"))
     is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
     return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None

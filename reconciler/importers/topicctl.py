@@ -34,7 +34,7 @@ _KINDS: Final = (
 
 
 def is_own_document(content: Any) -> bool:
-    """Return whether a document has the shape of a topicctl file."""
+    """Return whether a document looks like a topicctl file."""
     return isinstance(content, dict) and "apiVersion" not in content and _detect_kind(content) is not None
 
 
@@ -70,7 +70,6 @@ def _read_name(content: dict[str, Any]) -> str:
 
 
 def _read_meta(fields: Fields) -> tuple[str, str, dict[str, str]]:
-    """Read name, cluster and labels of `meta`; region and environment are ignored."""
     meta = fields.read_mapping("meta")
     if meta is None:
         return "", "", {}

@@ -1,1 +1,1 @@
-"""Use cases: what each command does, in order."""
+"""Use cases: the work of each command."""

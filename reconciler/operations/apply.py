@@ -1,4 +1,4 @@
-"""`apply` and `destroy`: plan, confirm, and carry out."""
+"""`apply` and `destroy`."""
 
 from __future__ import annotations
 
@@ -78,21 +78,19 @@ class ApplyOptions(RunOptions):
     file: Path | None = None
     yes: bool = False
     strict: bool = False
-    """With `file`: also reject a plan that shrank, and a changed state or git commit."""
+    """With `file`, reject also a smaller plan, a changed state and another git commit."""
     only_drift: bool = False
-    """Without `file`: only reset drifted fields."""
+    """Without `file`, only reset drifted fields."""
     approved_in: ForgeRequest | None = None
     approved_at_ms: int | None = None
     approvers: int = 0
-    """Number of approvers that the plan required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Callbacks of a run.
 
-    `confirm` is called once with the final plan, unless it is empty: under the lease with `yes` or `file`, otherwise
-    before.
+    `confirm` receives the final plan once, unless it is empty.
     """
 
     confirm: Callable[[PlanResult], bool]
@@ -109,11 +107,11 @@ class ApplyOutcome:
     skipped: tuple[str, ...]
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """Set if the state changed after the approval and the approved actions still apply."""
+    """Commits after the approval that do not affect the approved actions."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Apply the files, or a saved plan. Raises `BlockedError` or `StalePlanError` before anything is done."""
+    """Apply the files, or a saved plan. Raises `BlockedError` or `StalePlanError` before any action."""
     if options.strict and options.file is None:
         raise UsageError(
             "--strict is only for a saved plan",
@@ -141,7 +139,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan that this process made. Raises as `apply`; `allow` lifts guards."""
+    """Apply a plan that this process made. Raises as `apply`. `allow` lifts guards."""
     if planned.plan.errors:
         raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
@@ -177,7 +175,7 @@ def _reopen_work(invocation: Invocation, select: Select, back_to: int | None) ->
 def apply_files(
     invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
 ) -> ApplyOutcome:
-    """Plan and apply the files: at once with `yes`, otherwise after confirmation."""
+    """Plan and apply the files. Without `yes`, ask for confirmation."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
     options = _add_approval(work, options)
@@ -189,7 +187,6 @@ def apply_files(
 
 
 def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
-    """Add the approval to the options. Raises `StalePlanError` if `--expect-digest` names another plan."""
     if options.approved_in is None:
         return options
     if options.approved_by:
@@ -242,7 +239,7 @@ class _ApplyRun:
         _check_blocked(planned)
         self._check_approvers(planned)
         if planned.plan.is_empty:
-            # An empty plan does not end an interrupted run, so run it anyway.
+            # An empty plan does not end an interrupted run.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._find_clusters_to_update(decided)
             return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
@@ -322,7 +319,6 @@ class _ApplyRun:
     def _find_declared_role(self, action: Transition) -> str | None:
         entry, desired = self._find_entry_address(action), self._work.loaded.desired
         if entry in desired and isinstance(mirror := desired[entry].resource, MirrorTopic):
-            # After a rollback, a mirror may be declared outside its link.
             return mirror.state
         links = (declared.resource for declared in desired.values())
         mirrors = (mirror for link in links if isinstance(link, MirrorLink) for mirror in link.mirrors())
@@ -383,13 +379,13 @@ _KEY_GROUPS: Final = ("spec.configs.", "spec.properties.")
 
 @dataclass
 class RefusalPlaces:
-    """Files and lines that set the configs or properties named in rejections."""
+    """Finds files and lines that set the configs or properties in rejections."""
 
     loaded: LoadedWorkspace
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:
-        """Prefix a message with the file and line that set its config or property, if any."""
+        """Prefix a message with the file and line of its config or property."""
         for layer in _list_config_layers(address):
             for key, place in self._read_layer_places(layer).items():
                 if key in message:
@@ -397,7 +393,7 @@ class RefusalPlaces:
         return message
 
     def wrap_report(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return `report`, with the file and line added to each failure."""
+        """Return a callback that adds file and line to failures."""
 
         def report_placed(event: Event) -> None:
             if isinstance(event, ActionFailed):
@@ -437,7 +433,7 @@ class DestroyOptions(ApplyOptions):
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Delete what this workspace created, or the selected part. Adopted resources are only forgotten."""
+    """Delete what this workspace created, or the selected part. Adopted resources are only removed from the state."""
     if select.changed_since is not None:
         message = "--changed-since cannot be combined with destroy: removed resources have no changed file"
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Write one comment into a pull request, and read the request's approvals."""
+"""Write pull request comments, and read approvals."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ class CommentResult:
 def write_comment(
     invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False, labels: bool = False
 ) -> CommentResult:
-    """Update our newest comment with this marker, or write one. Hide older ones.
+    """Update our newest comment with this marker, or create one. Hide older ones.
 
-    `deletes_empty`: delete them if the text has no findings. `labels`: label the pull request with the gravest result
-    of its plans.
+    `deletes_empty` deletes comments if the text has no findings. `labels` adds the gravest result as label.
     """
     marker = parse_marker(text)
     if marker is None or marker.command == OUTDATED:
@@ -93,7 +92,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
     )
     if did != "created":
         return did, written, older
-    # A concurrent run may have written one, which a listing may not show yet. Keep the newest.
+    # A listing may not show a concurrent run's comment yet. Keep the newest.
     others = [other for other in list_own() if other.id != written.id]
     *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
@@ -111,9 +110,9 @@ def write_newest(
     change: Callable[[Item], Item | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
-    """Update our newest comment or issue to `body`, or write one. Return the operation, the newest, and our older ones.
+    """Update our newest item to `body`, or create one. Return operation, newest item and older ones.
 
-    After a write without an answer, list the items `again`, so that none is written twice. Raises `UnansweredError`.
+    After an unanswered write, list again to avoid duplicates. Raises `UnansweredError`.
     """
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
@@ -160,7 +159,7 @@ def _label_request(invocation: Invocation, forge: Forge, number: int) -> None:
 
 
 def is_same_text(one: str, other: str) -> bool:
-    """Return whether a forge stores two texts alike: forges change line ends and trim."""
+    """Return whether texts are equal, ignoring line ends and outer space."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
@@ -173,7 +172,7 @@ class ApprovedRequest:
     url: str
     at_ms: int
     approvers: int
-    """Number of approvals required. The base may require more than the merged files do."""
+    """Required number of approvals. The base may require more than the merged files."""
 
 
 def read_approved_request(
@@ -181,11 +180,10 @@ def read_approved_request(
 ) -> ApprovedRequest:
     """Return the plan approved in this run's pull request, or in the one merged with its commit.
 
-    An approval counts if its author may write and did not open the request. It must follow the last commit and the last
-    change of our comment.
+    Only approvals by others with write permission count, after the last commit and comment change.
 
     Raises:
-        BlockedError: The pull request is closed, not approved, or has no plan of this environment.
+        BlockedError: The pull request is closed, is not approved, or has no plan of this environment.
     """
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
@@ -216,7 +214,7 @@ def read_approved_request(
 
 
 def _find_request_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
-    # After a merge, only the commit names its pull request.
+    # After a merge, only the commit identifies the pull request.
     with suppress(UsageError):
         return find_pull_request(invocation.environ, options)
     commit = find_run_commit(invocation.environ)
@@ -268,7 +266,7 @@ def _explain_rejection(approval: Approval, request: PullRequest, comment: Commen
         return "what is their own"
     if not approval.approves_head:
         return "another commit than its last one"
-    # Forges round times to seconds, so at an equal time the approval may be older.
+    # Forges round times to seconds, so at equal times the approval may be older.
     if approval.at_ms <= comment.changed_ms:
         return "no later than the plan was written"
     return None

@@ -54,25 +54,25 @@ class DriftItem:
     address: Address
     message: str
     fingerprint: str
-    """Identifies the item in every run: sha256 of address, path and observed value."""
+    """Stable id: sha256 of address, path and observed value."""
     path: str = ""
     recorded: Value = None
     observed: Value = None
     ignored: str | None = None
-    """Reviewed rule that ignores the item. It is listed, but never fails."""
+    """Rule that ignores the item. An ignored item is listed, but never fails."""
     origin: str | None = None
-    """Namespace or cluster that sets the recorded value. `None`: the resource itself."""
+    """Namespace or cluster that sets the recorded value. `None` if the resource does."""
     owner: ResourceOwner | None = None
     """Workspace that owns an undeclared resource."""
 
 
 def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return the fingerprint of an item that the planner gave none. It differs from every fingerprint of drift."""
+    """Return a fingerprint for an item that the planner does not report."""
     return hash_value([address, path, {kind: what}])
 
 
 def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
-    """Return the failing classes: the defaults and those of `--fail-on`. `in-doubt` is accepted for `in doubt`."""
+    """Return the default classes and those of `--fail-on`. `in-doubt` means `in doubt`."""
     by_name = {typed: kind for kind in CLASSES for typed in (kind, kind.replace(" ", "-"))}
     wrong = next((name for name in names if name not in by_name), None)
     if wrong is not None:
@@ -84,7 +84,7 @@ def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
 def find_doubtful_actions(
     store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return the actions of an interrupted run whose result is unknown; none while the run's lease is alive."""
+    """Return an interrupted run's actions with unknown outcome; none while its lease is renewed."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
     if unfinished is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -104,7 +104,7 @@ def find_doubtful_actions(
 
 
 def find_unreadable_error(store: ObjectStore, remembered: RecordedState) -> UserError | None:
-    """Return the error if files of an interrupted run are unreadable; `None` while its lease is alive."""
+    """Return the error of an interrupted run's files; `None` while its lease is renewed."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
     if why is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -113,13 +113,13 @@ def find_unreadable_error(store: ObjectStore, remembered: RecordedState) -> User
 
 
 def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
-    """Return all items, those in doubt first. An item in doubt replaces others at its address."""
+    """Return all items, doubtful ones first. They replace other items of an address."""
     addresses = {item.address for item in doubtful}
     return (*doubtful, *(item for item in findings if item.address not in addresses))
 
 
 def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Return whether a lease seems to be renewed, by the store's clock. For display only."""
+    """Return whether a lease seems to be renewed. Use only for display."""
     lease = lockfile.lease
     if lease.status != "held":
         return False
@@ -127,7 +127,7 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.read_clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# `drift --known FILE` hides items reported before. The file stores fingerprints by workspace, environment and state.
+# `drift --known FILE` hides items that earlier runs reported. The file stores fingerprints.
 
 
 OWNER: Final = "owner"
@@ -141,7 +141,7 @@ _ReportedItems: TypeAlias = Mapping[str, Address | None]
 
 
 class DriftScope(NamedTuple):
-    """Workspace, environment and state whose items are known."""
+    """Workspace, environment and state to which items belong."""
 
     workspace: str
     environment: str | None = None
@@ -154,7 +154,7 @@ _NO_SCOPE: Final = DriftScope("")
 
 @dataclass(frozen=True, slots=True)
 class KnownDriftFile:
-    """A file with the drift items reported by earlier runs, and the current items."""
+    """A file with drift items of earlier runs, and the current items."""
 
     path: Path
     whose: DriftScope
@@ -166,7 +166,7 @@ class KnownDriftFile:
     def read(
         cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_compared: Callable[[Address], bool]
     ) -> KnownDriftFile:
-        """Read the items that earlier runs reported for `whose`. A missing file has none."""
+        """Read the items that earlier runs reported for `whose`."""
         _check_folder(path)
         return cls(path, whose, _convert_old_entries(_read_entries(path), whose)[whose], tuple(findings), was_compared)
 
@@ -176,7 +176,7 @@ class KnownDriftFile:
         return tuple(item for item in self.findings if format_item_key(item) not in self.reported)
 
     def store_findings(self) -> None:
-        """Store the current items, so that the next run hides them. Items that are gone are removed."""
+        """Store the current items, so that the next run hides them. Remove resolved items."""
         now = {format_item_key(item): item.address for item in self.findings}
         with _lock_folder(self.path):
             before = _convert_old_entries(_read_entries(self.path), self.whose)
@@ -188,7 +188,7 @@ class KnownDriftFile:
 
 
 def format_item_key(item: DriftItem) -> str:
-    """Return the key under which an item is stored. It changes when the item is no longer ignored."""
+    """Return the key of an item in the file, which depends on whether it is ignored."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
 
@@ -298,7 +298,6 @@ def list_drift_items(plan: Plan) -> tuple[DriftItem, ...]:
 
 
 def _find_agreed_fields(plan: Plan) -> frozenset[_Field]:
-    """Return the drifted fields whose new value the files declare too. Only the state must change."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in list_platform_changes(action)}
     return frozenset(
@@ -376,7 +375,7 @@ def _build_unmanaged_item(address: Address, owner: ResourceOwner | None) -> Drif
 
 
 class ComparisonInput(NamedTuple):
-    """Inputs of a comparison, from which a patch can be built without another read."""
+    """Inputs for a patch without another comparison."""
 
     loaded: LoadedWorkspace
     decided: PlanDecision
@@ -389,12 +388,12 @@ class DriftResult:
 
     planned: PlanResult
     findings: tuple[DriftItem, ...]
-    """Items to show: known ones are omitted."""
+    """Items to show, without known ones."""
     failing: tuple[DriftItem, ...]
     verdict: ReconcilerError | None
     known: KnownDriftFile | None = None
     unreadable: PlanFinding | None = None
-    """Error about an interrupted run whose files are unreadable, so its actions are unknown."""
+    """Error for unreadable files of an interrupted run."""
     sealed: tuple[PlanFinding, ...] = ()
     """Topics closed to producers by an interrupted move or unmount."""
     lost: tuple[PlanFinding, ...] = ()
@@ -403,7 +402,7 @@ class DriftResult:
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:
-        """Warnings about rules, changes that cannot be reset, and sealed topics."""
+        """Warnings about drift rules, changes that cannot be reset, and closed topics."""
         plan = self.planned.plan
         rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.concerns_drift)
         return (
@@ -420,7 +419,7 @@ class DriftResult:
 
     @property
     def errors(self) -> tuple[PlanFinding, ...]:
-        """Errors that prevented a comparison, or that prevent a reset."""
+        """Errors that prevented a comparison, or prevent a reset."""
         return (*self._unknown_findings, *self.planned.plan.errors)
 
     @property
@@ -430,7 +429,7 @@ class DriftResult:
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """Next steps for failing items, the gravest first: sentences with commands."""
+        """Sentences with commands for failing items, gravest first."""
         return _describe_next_steps(self.planned.plan, self.failing)
 
     @property
@@ -438,7 +437,7 @@ class DriftResult:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def record_shown(self) -> None:
-        """Store in the file of `known` that all items were shown."""
+        """Add the items to the file of `known`, if any."""
         if self.known is not None:
             self.known.store_findings()
 
@@ -451,9 +450,9 @@ def _build_sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
 def drift(
     invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None
 ) -> DriftResult:
-    """Compare files, state and clusters. `fail_on` adds failing classes; `known` hides reported items.
+    """Compare files, state and clusters. `fail_on` adds failing classes. `known` hides reported items.
 
-    Callers show the result, then call its `record_shown`.
+    After showing the result, call its `record_shown`.
     """
     kinds = parse_failing_classes(fail_on)
     started_ms = invocation.now_ms()
@@ -533,7 +532,6 @@ def _find_foreign_records(
         try:
             foreign_by_name = links.find_foreign_records(names, on_unknown=unknown.__setitem__)
         except (NotAuthorizedError, RetryableError) as error:
-            # Every cluster was observed, so only these records are unknown.
             unknown = {names[0]: error}
         if unknown:
             why = next(iter(unknown.values()))

@@ -1,4 +1,4 @@
-"""`drift --issue`: one issue per workspace and environment, open while drift exists."""
+"""`drift --issue`: one issue per workspace and environment, open while there is drift."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Did: TypeAlias = Literal["opened", "updated", "unchanged", "closed", "none"]
 
 @dataclass(frozen=True, slots=True)
 class FiledIssue:
-    """Result of updating the issue."""
+    """Result of an issue update."""
 
     did: Did
     forge: str
     issue: Issue | None
     owes: str | None = None
-    """Text of the issue after its message is sent. `None`: no message is due."""
+    """Issue text to store after a message was sent. `None` if no message is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRemedy:
-    """Ways to end the drift, for the text of an issue."""
+    """Ways to end the drift, described in the issue."""
 
     accepted: AcceptResult | None
     owners: tuple[str, ...]
@@ -52,8 +52,7 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    It is closed only after a complete comparison without failing items. `owes_message`: record that a message is due,
-    until `record_message_sent`.
+    Only a complete comparison without failing items closes it. `owes_message` marks a message as due.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)

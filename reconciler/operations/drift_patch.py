@@ -1,4 +1,4 @@
-"""`drift --accept`: a patch of the manifests that accepts the clusters' present state."""
+"""`drift --accept`: a patch of the manifests that accepts the clusters' current state."""
 
 from __future__ import annotations
 
@@ -80,10 +80,9 @@ _MAX_STEM: Final = 200
 def accept_unmanaged(
     manifests: Manifests, address: Address, inventory: Inventory, inherited: Iterable[str] = ()
 ) -> None:
-    """Write a manifest for an undeclared resource into a new file.
+    """Add a manifest of an undeclared resource in a new file.
 
-    Configs `inherited` from its namespaces are set to their defaults. Raises `ElsewhereError` if there is no folder for
-    it.
+    Inherited configs are reset to their defaults. Raises `ElsewhereError` without a manifest folder.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
@@ -97,7 +96,7 @@ def accept_unmanaged(
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
-    """Write a Mounting for a topic that was unmounted outside apply. The topic's manifest stays."""
+    """Add a Mounting for a topic that was unmounted outside apply."""
     _write_mounting(manifests, topic, "unmounted")
 
 
@@ -111,7 +110,7 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
 
 
 def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
-    """Write a Mounting for a topic that a command mounted under another name."""
+    """Add a Mounting for a topic that a command mounted under another name."""
     if mounted.topic is None:
         message = f"it is mounted as {mounted}, which is not a declared cluster: its manifest belongs there"
         raise ElsewhereError(message)
@@ -119,7 +118,7 @@ def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
 
 
 def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
-    """Write the new name of a moved topic and `movedFrom` into its manifest."""
+    """Change the name in a moved topic's manifest, and add `movedFrom`."""
     written = _list_moved_fields(old, new)
     (spot, *_) = [manifests.find_spot(old, path) for path in written]
     with _translate_uneditable(spot), spot.file.apply_together():
@@ -140,7 +139,7 @@ def _list_moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None
 
 
 def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
-    """Add a mirror to its link."""
+    """Add a mirror to the manifest of its link."""
     spot = manifests.find_spot(link_of(mirror), MIRRORS)
     try:
         spot.file.append_value(spot.place.number, MIRRORS, build_link_entry(mirror))
@@ -149,14 +148,14 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
 
 
 def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
-    """Return the entry of a mirror in its link's manifest."""
+    """Return a mirror's entry in the manifest of its link."""
     state = {} if mirror.state == "mirroring" else {"state": mirror.state}
     configs = {"configs": to_json_types(format_configs(mirror.configs))} if mirror.configs else {}
     return {"source": mirror.source, **state, **configs}
 
 
 def format_manifest(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
-    """Return the manifest of a resource in canonical form."""
+    """Return a resource's manifest in canonical form."""
     spec = dict(build_spec(resource, inventory))
     metadata = build_metadata(address, resource)
     lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {format_flow_value(metadata)}"]
@@ -166,7 +165,7 @@ def format_manifest(address: Address, resource: Topic | Namespace | MirrorLink, 
 
 
 def build_metadata(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
-    """Return the metadata of a resource's manifest."""
+    """Return `metadata` of a resource's manifest."""
     namespace, name = split_name(full_name_of(address))
     if isinstance(resource, Namespace):
         return {"name": resource.metadata.name, "cluster": resource.cluster}
@@ -179,7 +178,7 @@ def _find_role(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
 
 
 def build_spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a manifest's spec in canonical order."""
+    """Yield the fields of `spec` in canonical order."""
     if isinstance(resource, Topic):
         spec = resource.spec
         if spec.read_replica_of is not None:
@@ -261,7 +260,7 @@ def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()
-        # A patch must not leave the workspace through a symbolic link.
+        # Do not patch files that symbolic links place outside the workspace.
         if path.is_relative_to(workspace) and path.is_dir():
             return build_label(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
@@ -273,16 +272,16 @@ _KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
-    """A patch of the manifests, and its notes. The patch may be empty."""
+    """A patch of the manifests, and notes. The patch may be empty."""
 
     patch: str
     notes: tuple[str, ...]
     left_out: int = 0
-    """Number of changes that the patch cannot express."""
+    """Number of changes that no patch can express."""
 
 
 def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> AcceptResult:
-    """Return a patch of the files that accepts the differences at `patterns`."""
+    """Return a patch that accepts differences at `patterns`."""
     work = open_work(invocation, select, is_reader=True)
     decided = plan_unlocked(work)
     unknown = find_unreadable_error(work.state, decided.remembered)
@@ -295,7 +294,7 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 def build_patch(
     loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> AcceptResult:
-    """Return a patch of loaded files that accepts the differences at `patterns`, except of addresses in doubt."""
+    """Return a patch that accepts differences at `patterns`, except at doubtful addresses."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
     accepting.run(put_doubtful_first(list_drift_items(decided.plan), doubtful))
     if not accepting.is_anything_found:
@@ -307,7 +306,7 @@ def build_patch(
 
 
 class FilesDifferError(ElsewhereError):
-    """The difference comes from the files, so the patch needs no edit."""
+    """The files cause the difference, so they need no edit."""
 
 
 @contextmanager
@@ -421,7 +420,7 @@ class _PatchBuilder:
         accept_field(self.manifests, item.address, item.path, item.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
-        """Patch the partition count, which apply cannot reduce. Apply changes all else."""
+        """Patch only the partition count, which apply cannot reduce."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
         more = self._find_larger_count(address) if errors else None
         if more is not None:

@@ -1,4 +1,4 @@
-"""`export`: manifests of what a cluster has."""
+"""`export`: manifests of a cluster's resources."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parse_cluster(
 ) -> Cluster | None:
     """Return the Kafka cluster that the command line describes, or `None`.
 
-    `security`: fields as `field=value`. Paths are relative to `cwd`, and written relative to `out`.
+    `security` has fields as `field=value`. Input paths are relative to `cwd`, output paths to `out`.
     """
     if not servers:
         if security or separator:
@@ -68,12 +68,12 @@ def parse_cluster(
     except ValidationError as error:
         wrong = next(translate_validation_error(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
-        # The cause may contain the secret, so it is not chained.
+        # Do not chain the cause, which may contain the secret.
         raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None
 
 
 def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the manifests with the other files of a workspace. An existing `reconciler.yaml` stays."""
+    """Add the other files of a workspace to manifests, except an existing `reconciler.yaml`."""
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
@@ -91,7 +91,7 @@ def _parse_field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
 
 
 def warn_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out: Path) -> None:
-    """Warn if a workspace does not read the folder that was written."""
+    """Warn if the workspace does not read the output folder."""
     written = out.resolve()
     read = any(written.is_relative_to((folder / name).resolve()) for name in listed)
     if written.is_relative_to(folder.resolve()) and not read:
@@ -104,7 +104,7 @@ NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """Exported resources of a live cluster, and those left out."""
+    """Exported and omitted resources of a live cluster."""
 
     factor_layout: FactoredLayout
     inventory: Inventory
@@ -115,7 +115,7 @@ class LiveCluster:
 def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
 ) -> LiveCluster:
-    """Read a cluster, and lay out its resources without internal ones. `policies` exist already."""
+    """Read a cluster, and lay out its resources except internal ones. `policies` already exist."""
     name = cluster.metadata.name
     identity = provider.identify()
     if identity is None:
@@ -171,18 +171,17 @@ class ExportOptions:
 
     out: Path
     is_archived: bool = False
-    """Export from object storage only, without contacting the cluster."""
+    """Whether to export from object storage, without contacting the cluster."""
     cluster_id: str | None = None
-    """Id of the archived cluster. `None`: the declared or recorded id."""
+    """Id of the archived cluster. `None` uses the declared or recorded id."""
     is_forced: bool = False
     bare: Cluster | None = None
-    """An undeclared cluster, which the exported workspace declares."""
     at_least: int = MIN_TOPICS
 
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """Files written by an export, and what it left out."""
+    """Written files and omitted resources."""
 
     cluster: str
     files: tuple[Path, ...]
@@ -195,7 +194,7 @@ class ExportResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code: something was left out, or nothing was exported."""
+        """Error for the exit code if resources were omitted, or nothing was exported."""
         if self.left_out:
             count = len(self.left_out)
             return PartialError(f"{count} left out of the export", hint="Each has its reason above.")

@@ -1,4 +1,4 @@
-"""Derive the manifests of a lost cluster from its segments and metadata in object storage."""
+"""Derive manifests of a lost cluster from its object storage."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ NEVER_KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupReturn:
-    """How the committed offsets of a group can be recovered."""
+    """Recoverable committed offsets of a group."""
 
     group: str
     offsets: int
-    """Number of partitions whose offsets are recovered with their topics."""
+    """Number of partitions whose offsets return with their topics."""
     clamped: tuple[tuple[Address, ClampedOffset], ...] = ()
-    """Offsets reduced to the end of the uploaded records."""
+    """Offsets that exceed the uploaded records, and are reduced to their end."""
     lost: tuple[Address, ...] = ()
-    """Topics of the group that lose these offsets: their records were not uploaded."""
+    """Topics whose records, and therefore offsets, were not uploaded."""
     waiting: tuple[Address, ...] = ()
-    """Topics mounted from other clusters. Their offsets are recovered after a release."""
+    """Topics mounted from other clusters. Their offsets return after a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ def select_archives(
     archived: Iterable[tuple[str, RecoverableTopic | UserError]],
     metadata: ClusterMetadata | None = None,
 ) -> Archives:
-    """Select the topics of one cluster to declare; among equal names, the newest.
+    """Select the topics of one cluster to declare. Of topics with one name, select the newest.
 
-    A topic missing in `metadata` was deleted, or was created after the metadata was written.
+    A topic missing in `metadata` was deleted, or is newer than the metadata.
     """
     builder = _ManifestBuilder(cluster, metadata or ClusterMetadata(cluster_id=""))
     by_name: dict[str, list[tuple[str, RecoverableTopic]]] = {}
@@ -122,7 +122,7 @@ class _ManifestBuilder:
         self._done.add(place)
         if known is not None and known in self.inventory:
             return
-        # Links copy their live mirrors again.
+        # A link copies its live mirrors again.
         if (
             self._metadata.has_part("topics")
             and known is None

@@ -1,4 +1,4 @@
-"""Lay out exported resources: namespaces, shared configs, policies, files."""
+"""Arrange exported resources in namespaces, shared configs, policies and files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties":
 
 
 def format_resource(resource: Resource, inventory: Inventory) -> str:
-    """Return a resource's manifest. `inventory` has the mirrors of links."""
+    """Return a resource's manifest. `inventory` contains the mirrors of links."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
             metadata: dict[str, Any] = build_metadata(resource.address, resource)
@@ -113,7 +113,7 @@ def _build_cluster_fields(cluster: Cluster) -> dict[str, Any]:
 
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
-"""Values by config. All tiering configs form one value, because they depend on each other."""
+"""Values by config. Tiering configs form one value, because they depend on each other."""
 
 _TIERING: Final = ""
 _MIN_SHARING: Final = 2
@@ -121,14 +121,14 @@ _MIN_SHARING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedConfigs:
-    """Configs of namespaces and of topics, by full name. The nearest namespace wins."""
+    """Configs of namespaces and topics, by full name. The nearest namespace takes precedence."""
 
     namespaces: Mapping[str, Configs]
     topics: Mapping[str, Configs]
 
 
 def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
-    """Move configs that all topics of a namespace set to the lowest such namespace. It gets the most common value."""
+    """Move configs that all topics of a namespace set to the lowest such namespace."""
     facts = {name: _to_facts(configs) for name, configs in topics.items()}
     tallies = _tally_namespaces(facts)
     fullest = _find_largest_children(tallies)
@@ -158,7 +158,6 @@ class _ConfigTally:
             self._values[key][value] += 1
 
     def find_common(self, above: Facts) -> Facts:
-        """Return the most common values of configs that all topics set, except values set by a namespace above."""
         if self.topics < _MIN_SHARING:
             return {}
         common: Facts = {}
@@ -220,7 +219,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class PolicyExtractor:
-    """Tiering policies of a cluster: one for each distinct set of tiering configs."""
+    """Tiering policies of a cluster, one per distinct set of tiering configs."""
 
     def __init__(
         self, layers: Iterable[Mapping[str, str]], capabilities: Capabilities, taken: Mapping[str, TieringPolicy]
@@ -239,7 +238,7 @@ class PolicyExtractor:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split_configs(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Split configs into those that remain and the name of the policy for the others."""
+        """Split configs into the remaining ones and the policy for the others."""
         name = self._names.get(_pick_tiering_configs(layer))
         if name is None:
             return dict(layer), None
@@ -301,16 +300,13 @@ def _make_policy_name(spec: TieringPolicySpec) -> str:
     return "-".join(parts).replace(" ", "-").lower()
 
 
-# Prefixes of flat topic names become namespaces. Each full name maps back to its flat name.
-
-
 MIN_TOPICS: Final = 3
-"""Topics that make a prefix a namespace. Two may share one by chance."""
+"""Two topics may share a prefix by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatNamespaces:
-    """Namespaces for the prefixes of a cluster's flat names."""
+    """Namespaces derived from prefixes of flat names."""
 
     separator: str
     prefixes: Mapping[str, str]
@@ -344,8 +340,7 @@ def find_flat_namespaces(
 ) -> FlatNamespaces:
     """Return the namespaces of flat names.
 
-    Legal prefixes in `reserved` (from access rules) and `known` always become namespaces. With `at_least` 0 no others
-    do.
+    Valid prefixes in `reserved` and `known` always become namespaces. If `at_least` is 0, no others do.
     """
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in list_levels(namespace)}
@@ -428,7 +423,7 @@ class _AccessRule(NamedTuple):
 def assign_rules(
     bindings: Iterable[AccessBinding], spaces: FlatNamespaces, capabilities: Capabilities
 ) -> NamespaceRules:
-    """Assign each binding to its longest matching namespace. Rules merge only if the broker has every combination."""
+    """Assign bindings to their longest matching namespaces. Merge rules only if all combinations exist."""
     rules_by_namespace: defaultdict[str, list[_AccessRule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
     for binding in sorted(bindings):
@@ -453,7 +448,7 @@ def assign_rules(
 
 
 def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
-    """Merge rules, and sort them."""
+    """Merge and sort access rules."""
     return _merge_rules(
         _AccessRule(
             rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation])
@@ -537,13 +532,13 @@ def _sort_key(rule: NamespaceAcl) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContents:
-    """Resources of one cluster, from export or import."""
+    """Exported or imported resources of one cluster."""
 
     cluster: str
     resources: Sequence[Resource]
     capabilities: Capabilities
     separator: str | None
-    """Replaces `:` in flat names. `None`: the platform has namespaces."""
+    """Separator that replaces `:` in flat names. `None` if the platform has namespaces."""
     bindings: Sequence[AccessBinding] = ()
     taken: Iterable[str] = ()
     may_share: bool = True
@@ -551,7 +546,7 @@ class ClusterContents:
 
 @dataclass(frozen=True, slots=True)
 class FactoredLayout:
-    """Resources laid out in namespaces, and what no manifest can express."""
+    """Resources in namespaces, and settings that no manifest can express."""
 
     resources: Mapping[Address, Resource]
     unsaid: tuple[OmittedResource, ...] = ()
@@ -570,9 +565,9 @@ class _LayoutDraft:
 def factor_layout(
     contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = MIN_TOPICS
 ) -> FactoredLayout:
-    """Lay out a cluster's resources in namespaces, shared configs and policies.
+    """Arrange a cluster's resources in namespaces, shared configs and policies.
 
-    `policies` exist already. `at_least` topics make a prefix a namespace; with 0 only access rules do.
+    `policies` already exist. `at_least` topics make a prefix a namespace; with 0, only access rules do.
     """
     topics = sorted(
         (resource for resource in contents.resources if isinstance(resource, Topic)),
@@ -698,7 +693,7 @@ _FILES: Final[Mapping[str, str]] = {
 
 
 def format_manifests(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return manifests by file name: one file per namespace with its topics, and one per other kind."""
+    """Return manifests by file name: one file per namespace, and one per other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
     for resource in sorted(resources, key=lambda resource: build_sort_key(resource.address)):
@@ -728,7 +723,7 @@ def _make_namespace_path(namespace: str) -> str:
 
 
 def _choose_free_name(stem: str, taken: Iterable[str]) -> str:
-    """Ignore case, as some file systems do."""
+    """Ignore case, because some file systems do."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
     while name.lower() in taken_names:
@@ -756,7 +751,7 @@ def write_manifests(
 
 
 def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write all files below a folder, or none. Manifests refer to the schema of their workspace, if it has one."""
+    """Write all files below a folder, or none. Manifests refer to the workspace's schema."""
     base = folder.resolve()
     parents = (base, *base.parents)
     above = 0 if SCHEMA in texts else next((n for n, parent in enumerate(parents) if (parent / SCHEMA).exists()), None)

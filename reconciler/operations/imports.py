@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Tool(NamedTuple):
-    """A tool whose files are YAML: how to recognize and read its documents."""
+    """Functions that recognize and read the YAML documents of a tool."""
 
     is_own_document: Callable[[Any], bool]
     read: Callable[[tuple[Document, ...], SourceReading], None]
@@ -162,7 +162,7 @@ _STAYS: Final = "It stays on the cluster as it is."
 
 @dataclass(slots=True)
 class FactoredImport:
-    """Imported resources of all clusters, their places in the tool's files, and what was not imported."""
+    """Imported resources of all clusters, positions in source files, and skipped fields."""
 
     resources: dict[Address, Resource] = field(default_factory=dict)
     places: dict[Address, SourcePlace] = field(default_factory=dict)
@@ -175,7 +175,7 @@ def factor_imported(
     policies: Mapping[str, TieringPolicy],
     at_least: int,
 ) -> FactoredImport:
-    """Lay out the imported resources of each cluster; `policies` exist already."""
+    """Arrange the imported resources of each cluster. `policies` already exist."""
     gathered = FactoredImport()
     taken = dict(policies)
     for target in {target.name: target for target in targets}.values():
@@ -270,16 +270,13 @@ def _assume_capabilities(target: TargetCluster) -> Capabilities:
     )
 
 
-# Match the tool's clusters with ours: by option, declaration or name.
-
-
 _UNNAMED: Final = BROKERS_PROVIDER
 _INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetWorkspace:
-    """The workspace into which the manifests are written."""
+    """The workspace that receives the manifests."""
 
     folder: Path | None = None
     manifests: Sequence[str] = ()
@@ -288,7 +285,7 @@ class TargetWorkspace:
 
 
 def read_target_workspace(invocation: Invocation, select: Select, out: Path) -> TargetWorkspace:
-    """Return the named workspace, or the nearest one above `out` or the current folder."""
+    """Return the named workspace, or the nearest above `out` or the current folder."""
     folder = _find_folder(invocation, out)
     if folder is None:
         return TargetWorkspace()
@@ -306,11 +303,11 @@ def read_target_workspace(invocation: Invocation, select: Select, out: Path) -> 
 def choose_targets(
     reading: SourceReading, around: TargetWorkspace, options: Iterable[str], separator: str | None
 ) -> dict[str, TargetCluster]:
-    """Return our cluster for each cluster name in the tool's files."""
+    """Map cluster names in the tool's files to clusters of the workspace."""
     theirs = _list_cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
-    # A reference without a name means the only named cluster, unless the files declare one without a name.
+    # An empty cluster name refers to the only named cluster, unless the files declare an unnamed one.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
     targets: dict[str, TargetCluster] = {}
@@ -406,30 +403,30 @@ class ImportOptions:
     path: Path
     out: Path
     clusters: tuple[str, ...] = ()
-    """Our cluster names: `NAME`, or `THEIRS=OURS`."""
+    """Names in the workspace: `NAME`, or `THEIRS=OURS`."""
     separator: str | None = None
-    """Replaces `:` in broker names of namespaces. `None`: as declared, or a dot."""
+    """Separator that replaces `:` in topic names. `None` uses the declared one, or a dot."""
     at_least: int = 0
-    """Topics that make a prefix a namespace. With 0, only access rules do."""
+    """Number of topics that make a prefix a namespace. With 0, only access rules do."""
     bootstrap_servers: tuple[str, ...] = ()
-    """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`. With them, the folder becomes a workspace."""
+    """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`. They make the folder a workspace."""
     is_workspace: bool = False
     is_forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNote:
-    """A cluster that the written manifests name."""
+    """A cluster that the written manifests refer to."""
 
     name: str
     is_declared: bool
     manifest: str | None
-    """Its Cluster manifest, with the fields that the tool's files contain."""
+    """Cluster manifest with the fields of the tool's files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Files written by an import, and what was not imported."""
+    """Written files, and resources and fields that were not imported."""
 
     tool: str
     path: str
@@ -444,7 +441,7 @@ class ImportResult:
 
     @property
     def left_out(self) -> tuple[NotImported, ...]:
-        """Resources that were left out, but that another spelling would import."""
+        """Skipped resources that a corrected source would import."""
         return tuple(lost for lost in self.lost if lost.is_expressible)
 
     @property
@@ -454,7 +451,7 @@ class ImportResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code: something was left out, or nothing was imported."""
+        """Error for the exit code if resources were skipped, or nothing was imported."""
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
@@ -467,7 +464,7 @@ class ImportResult:
 
 
 def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> ImportResult:
-    """Write manifests for the resources that another tool's files declare."""
+    """Write manifests of the resources in another tool's files."""
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)

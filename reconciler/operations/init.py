@@ -1,4 +1,4 @@
-"""`init`: a workspace to start from."""
+"""`init`: create a workspace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = ".schemas/manifest.json"
-"""Path of the schema's copy in each workspace, so that editors need no network."""
+"""Path of the local schema copy, so that editors need no network."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
@@ -61,7 +61,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """Files written, and the URL of the state."""
+    """Written files, and URL of the state."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -69,7 +69,7 @@ class InitResult:
 
 
 def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> InitResult:
-    """Write a workspace into `directory`, and probe the store of its state. Existing files stay."""
+    """Create a workspace, and test its state store. Existing files do not change."""
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
@@ -100,7 +100,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 
 
 def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
-    """Return the text of a new `reconciler.yaml`. `references`: secrets that manifests may use, as `env:NAME`."""
+    """Return a new `reconciler.yaml`. `references` are allowed secrets, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
     text = _WORKSPACE.format(name=_make_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
@@ -134,7 +134,7 @@ def _probe_state_store(folder: Path, location: str) -> str:
 
 
 def add_git_and_editor_files(folder: Path) -> tuple[Path, ...]:
-    """Add local files to `.gitignore`, and create missing VS Code settings. Return the changed files."""
+    """Complete `.gitignore`, and create missing VS Code settings. Return the changed files."""
     settings = folder / _SETTINGS
     if settings.exists() or not (folder / SCHEMA).exists():
         return _add_gitignore_lines(folder)

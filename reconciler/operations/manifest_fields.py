@@ -1,4 +1,4 @@
-"""Find and change single fields of manifests."""
+"""Read and edit single fields of manifests."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ ODD_LAYOUT: Final = "its layout allows no safe patch"
 
 
 class ElsewhereError(Exception):
-    """The field is set outside the resource's own manifest. The message names the place and the remedy."""
+    """Another manifest sets the field. The message names the position and the remedy."""
 
 
 class FieldEditError(Exception):
-    """A patch cannot safely change the field at `place`. The message names the reason."""
+    """A patch cannot safely edit the field at `place`. The message gives the reason."""
 
     def __init__(self, place: Place, why: str) -> None:
         super().__init__(why)
@@ -51,7 +51,7 @@ class FieldEditError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The document of a resource, and its position there. A mirror is an entry of its link."""
+    """A resource's document and the position in it. A mirror is an entry of its link."""
 
     place: Place
     file: EditedFile
@@ -64,7 +64,7 @@ class Spot:
 
 @dataclass
 class Manifests:
-    """Files of a workspace with edits in memory."""
+    """Manifests of a workspace, with edits in memory."""
 
     loaded: LoadedWorkspace
     files: dict[str, EditedFile] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Manifests:
         return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
 
     def find_spot(self, address: Address, path: FieldPath = ()) -> Spot:
-        """Return where a manifest sets the field at `path`, or could set it.
+        """Return the position that sets, or could set, the field at `path`.
 
         Raises:
             ElsewhereError: Other manifests contribute to the value.
@@ -109,7 +109,7 @@ class Manifests:
         return spot
 
     def is_dropped(self, address: Address) -> bool:
-        """Return whether a resource's document was removed. A mirror is removed with its link."""
+        """Return whether a resource's document was removed. Removing a link removes its mirrors."""
         places = self.loaded.places.get(self._find_owner(address))
         return places is not None and self._open_file(places[-1]).read_content(places[-1].number) is None
 
@@ -209,7 +209,7 @@ _DURATIONS: Final = frozenset({"retryTimeout", "metadataInterval", "consumerOffs
 
 
 def format_config(key: str, stored: str, like: Any = None) -> Any:
-    """Format a stored config like the manifest's present value: `604800000` as `7d`, a number, list or text."""
+    """Format a stored config like the manifest's value, such as `7d` for `604800000`."""
     for form in _list_candidate_forms(key, stored, like):
         try:
             if canonicalize_value(key, form) == stored:
@@ -225,7 +225,7 @@ def format_config(key: str, stored: str, like: Any = None) -> Any:
 
 
 def format_property(stored: str, like: Any = None) -> Any:
-    """Format a cluster property, which is stored as text."""
+    """Format a cluster property, which the state stores as text."""
     is_number = isinstance(like, int) and not isinstance(like, bool)
     if is_number and _parse_number(stored) is not None:
         return _parse_number(stored)
@@ -233,7 +233,7 @@ def format_property(stored: str, like: Any = None) -> Any:
 
 
 def format_field(path: str, value: Value, like: Any = None) -> Any:
-    """Format another field. A number in the manifest stays a number."""
+    """Format any other field. If the manifest has a number, return a number."""
     if isinstance(value, int) and not isinstance(value, bool) and not isinstance(like, int):
         if path in _SIZES:
             return format_size(value)
@@ -279,9 +279,9 @@ def accept_field(
     observed: Value,
     operations: Mapping[str, frozenset[str]] = _UNSPLIT,
 ) -> None:
-    """Write a field's observed value into its manifest; `None` removes the field. Raises as `Manifests.find_spot`.
+    """Write an observed value into a manifest; `None` removes the field. Raises as `Manifests.find_spot`.
 
-    `operations`: `AccessControl.operations` of a platform that splits namespace rules.
+    `operations` is `AccessControl.operations` of a platform that splits namespace rules.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.find_spot(address, _RULES if is_rule else make_field_path(address, path))
@@ -295,7 +295,7 @@ def accept_field(
 
 
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
-    """Describe an edit that no patch can safely make: file, line, field and value."""
+    """Describe a manual edit: file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else make_field_path(address, path)
     line = explain_origin(loaded, address).get(format_path(where), str(place))
     if observed is None:
@@ -306,9 +306,9 @@ def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, 
 
 
 def make_field_path(address: Address, path: str) -> FieldPath:
-    """Return the path of a resource's field in its manifest.
+    """Return a field's path in the manifest.
 
-    Mirrors as entries of links have no `spec`. Config keys may contain dots.
+    A mirror in a link has no `spec`. Config keys may contain dots.
     """
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
@@ -338,7 +338,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
 def _write_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """Set the operations of one rule. If the platform splits rules, the path names one part, and the others stay."""
+    """If the platform splits rules, the path names one part, and the other parts remain."""
     parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
@@ -387,7 +387,7 @@ def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, 
 
 
 def format_rule(path: str, operations: Value) -> dict[str, Any]:
-    """Return a rule without fields that have their defaults."""
+    """Return a rule without fields that have default values."""
     rule = parse_rule(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
     fields = rule.to_json()

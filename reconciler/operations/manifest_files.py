@@ -46,7 +46,7 @@ _HINT: Final = "Mend them first; nothing was changed"
 
 @dataclass(frozen=True, slots=True)
 class FormatResult:
-    """Files that were changed, or with `check` would be."""
+    """Files that were changed, or with `check` need a change."""
 
     changed: tuple[Path, ...]
     files: int
@@ -54,7 +54,7 @@ class FormatResult:
 
 
 def format_files(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
-    """Format files, folders or the whole workspace. With `check` only report changes."""
+    """Format files, folders or the whole workspace. With `check`, only report changes."""
     files = _list_named_files(invocation, paths) if paths else _list_workspace_files(invocation)
     texts: dict[Path, str] = {}
     problems: list[Problem] = []
@@ -124,7 +124,7 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def find_folder(invocation: Invocation) -> Path:
-    """Return the workspace's folder, or the current one."""
+    """Return the workspace folder, or the current folder."""
     try:
         return find_workspace_folder(invocation)
     except UserError:
@@ -132,7 +132,7 @@ def find_folder(invocation: Invocation) -> Path:
 
 
 def read_workspace_name(invocation: Invocation) -> str:
-    """Return the workspace's name even if the file is broken: reports need it."""
+    """Return the workspace name, even if the file is invalid: reports need it."""
     folder = find_folder(invocation).resolve()
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
@@ -160,7 +160,7 @@ class ValidationResult:
 
 
 def validate(invocation: Invocation, select: Select) -> ValidationResult:
-    """Check the manifests without contacting clusters or reading the state."""
+    """Check manifests without clusters or state."""
     loaded = load_files(invocation, select)
     problems = [*check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())]
     warnings = [str(problem) for problem in loaded.warnings]

@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric with its samples. The name has no prefix. A counter only increases."""
+    """A metric with samples. `name` has no prefix. A counter only increases."""
 
     name: str
     help: str
@@ -61,7 +61,7 @@ Totals: TypeAlias = dict[tuple[str, str], float]
 
 
 def add_totals(before: Totals, upkeep: PassResult) -> Totals:
-    """Add the counters of a pass to the totals of earlier ones. Pure."""
+    """Add the counters of a pass to earlier totals. Pure."""
     totals = dict(before)
     for job in upkeep.jobs:
         for name, count in job.upkept.counts.items():
@@ -73,8 +73,8 @@ def add_totals(before: Totals, upkeep: PassResult) -> Totals:
     return totals
 
 
-# Link metrics have Confluent's names (`io.confluent.kafka.server/cluster_link_…`) with our prefix. Metrics of object
-# storage have Redpanda's, without `redpanda_`.
+# Link metrics have Confluent's names (`io.confluent.kafka.server/cluster_link_…`), and object storage metrics
+# Redpanda's.
 
 
 _STATES_OF_LINK: Final = {
@@ -85,7 +85,7 @@ _STATES_OF_LINK: Final = {
 
 
 def find_task_states(link: ObservedLink) -> dict[str, str]:
-    """Return the state of each task of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or the link's own."""
+    """Return task states of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or the link's state."""
     spec = link.declared.spec
     switches = (
         (AUTO_CREATE_MIRROR, spec.auto_create),
@@ -102,7 +102,7 @@ def build_link_metrics(
     vitals: Mapping[str, Vitals],
     totals: Totals,
 ) -> Iterator[Metric]:
-    """Yield metrics of links and mirrors after a pass. Offsets and lag exist only for measured topics."""
+    """Yield metrics of links and mirrors. Only measured topics have offsets and lag."""
     count = Metric("cluster_link_count", "Links by state.")
     tasks = Metric("cluster_link_task_count", "Tasks of links by state.")
     for cluster, cluster_links in links.items():
@@ -196,7 +196,7 @@ _TOPIC_FIELDS: Final = (
 
 
 def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
-    """Yield metrics of topics in object storage: counters over all passes, and current levels."""
+    """Yield metrics of remote storage: counters over all passes, and current gauges."""
     for field_name, name, text in _TOPIC_FIELDS:
         metric = Metric(f"{REMOTE}{name}", text)
         for cluster, cluster_vitals in vitals.items():
@@ -207,7 +207,7 @@ def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome
         yield metric
     for name, text in COUNTER_HELP.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        # Start each counter at 0. A counter that first appears with a value hides that increase from rate queries.
+        # Start counters at 0. Rate queries miss the first value of a new counter.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
         totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
         for cluster, total in sorted(totals_by_cluster.items()):
@@ -230,7 +230,7 @@ MIRROR: Final = "mirror"
 
 
 class ClusterReading(NamedTuple):
-    """Measurements of one cluster, or the error."""
+    """Measurements of one cluster, or an error."""
 
     cluster: str
     vitals: Vitals | None
@@ -240,14 +240,14 @@ class ClusterReading(NamedTuple):
 
 
 class MetricsReader:
-    """Reads the metrics of a workspace's clusters after each pass. Clusters are opened once."""
+    """Reads metrics of a workspace's clusters after each pass. It opens clusters once."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach
         self._site = reach.open_site()
 
     def read_clusters(self) -> list[ClusterReading]:
-        """Read all clusters that exist, in parallel."""
+        """Read all existing clusters in parallel."""
         recorded = self._reach.read_recorded_ids(self._site)
         measurements = map_in_parallel(
             lambda name: self._read_cluster(name, recorded), self._site.clusters_to_read, name="metrics"
@@ -273,7 +273,7 @@ class MetricsReader:
 def build_metrics(
     measured: Sequence[ClusterReading], upkeep: PassResult, *, now_ms: int, totals: Totals | None = None
 ) -> list[Metric]:
-    """Return all metrics after a pass that ended at `now_ms`. `totals` include this pass. Pure."""
+    """Return all metrics of a pass that ended at `now_ms`. `totals` include it. Pure."""
     up = Metric("cluster_up", "Whether the cluster could be read after the pass.")
     for measurement in measured:
         up.add(float(measurement.vitals is not None), cluster=measurement.cluster)
@@ -403,7 +403,7 @@ def _build_pass_metrics(upkeep: PassResult, now_ms: int) -> Iterator[Metric]:
 
 
 def build_drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Metric]:
-    """Return the number of drift items by class, also 0, and whether everything was compared. Pure."""
+    """Return drift items by class, including zeros, and whether the comparison was complete. Pure."""
     plan = drifted.planned.plan
     counts = Counter(item.kind for item in drifted.findings if item.ignored is None)
     failing, is_whole = len(drifted.failing), not drifted.obstacles
@@ -415,7 +415,7 @@ def build_drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Met
 def build_drift_metrics(
     workspace: str, environment: str, counts: Mapping[DriftClass, int], failing: int, *, is_whole: bool, now_s: float
 ) -> list[Metric]:
-    """Return the metrics of a drift comparison from its figures."""
+    """Return the metrics of a drift comparison."""
     place = {"workspace": workspace, "environment": environment}
     findings = Metric("drift_findings", "Findings by class, without what a rule leaves as it is.")
     for kind in CLASSES:

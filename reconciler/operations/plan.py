@@ -1,4 +1,4 @@
-"""`plan`: show what would change, without a lock or a change."""
+"""`plan`: show changes without a lock or a write."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
-    """A plan, and the inventories on which it is based."""
+    """A plan and the inventories that it uses."""
 
     plan: Plan
     snapshot: Snapshot | None
@@ -64,15 +64,15 @@ class PlanDecision:
 
 
 def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe the clusters and plan against `snapshot`, which the caller read under the lease."""
+    """Observe the clusters and plan against `snapshot`, which was read under the lease."""
     with pause_garbage_collection():
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
 def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Plan without a lock. An interrupted run counts as settled.
+    """Plan without a lock, as if an interrupted run were settled.
 
-    If the plan has differences, warn if the state is a restored old copy.
+    Warn if the plan has differences and the state is a restored old copy.
     """
     work.invocation.tell("reading the state")
     remembered = read_recorded(work)
@@ -170,7 +170,7 @@ def _find_last_applied_commit(
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Facts for the first line of a shown plan."""
+    """Data for the first line of a displayed plan."""
 
     topics: int
     clusters: int
@@ -182,7 +182,7 @@ class PlanHeader:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A finished plan, and what its display needs."""
+    """A finished plan with data for its display."""
 
     plan: Plan
     header: PlanHeader
@@ -191,11 +191,11 @@ class PlanResult:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """Return the plan as JSON with invisible characters escaped."""
+        """Return the plan as JSON, with invisible characters escaped."""
         return encode_plan(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
-        """Return the gravest error, for the exit code; `None` if nothing in `fails` occurred."""
+        """Return the gravest error for the exit code. `None` if nothing in `fails` occurred."""
         if self.plan.errors:
             return combine_errors(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
@@ -209,12 +209,12 @@ class PlanResult:
 
 Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
-"""Values of `--fail-on`. Errors always fail, because the plan is incomplete."""
+"""Values of `--fail-on`. Errors always fail, because they make the plan incomplete."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
 
 
 def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
-    """Parse comma-separated values of `--fail-on`; empty: the default."""
+    """Parse comma-separated values of `--fail-on`. An empty list means the default."""
     named = [word.strip() for text in words for word in text.split(",")]
     for word in named:
         if word not in FAILS:
@@ -223,7 +223,7 @@ def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
 
 
 class BlockedPlanError(BlockedError):
-    """A guard blocked the plan or a part of it; nothing was done. `planned` is for display."""
+    """A guard blocks the plan or a part of it. `planned` is for display."""
 
     def __init__(self, planned: PlanResult) -> None:
         self.planned = planned
@@ -240,7 +240,7 @@ class BlockedPlanError(BlockedError):
 
 
 def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> PlanResult:
-    """Plan the files; with `out` save the plan for `apply FILE`."""
+    """Plan the files. `out` saves the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     work.warn_about_local_state()
@@ -252,7 +252,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
 
 
 def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
-    """Return a plan with what its display needs."""
+    """Add display data to a plan."""
     snapshot = decided.snapshot
     header = PlanHeader(
         topics=decided.seen.topics,
@@ -285,7 +285,7 @@ def _return_message(_address: Address, message: str) -> str:
 def choose_verdict(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _return_message
 ) -> ReconcilerError | None:
-    """Return the error for a run's exit code. Actions left to other processes on purpose are no failure.
+    """Return the error for a run's exit code. Actions left to other processes do not fail.
 
     `add_place` adds file and line to a rejection.
     """

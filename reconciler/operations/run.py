@@ -59,7 +59,7 @@ def run_once(
 def run_repeatedly(
     reach: SiteOptions, interval_s: float, *, only: Sequence[str] = (), report: Callable[[Event], None], stop: Stop
 ) -> Iterator[PassResult]:
-    """Run passes `interval_s` apart until stopped, and yield their results."""
+    """Run passes at intervals of `interval_s` until stopped, and yield their results."""
     names = _select_jobs(only)
     site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
@@ -146,7 +146,7 @@ class _MaintenancePass:
             self.jobs.run_distributed, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named
         )
         jobs: dict[str, Mapping[str, Callable[[], MaintenanceJobResult]]] = {}
-        # Replicas depend on this pass's uploads of all clusters.
+        # Replicas depend on this pass's uploads to all clusters.
         last = [name for name in self.names if name == _REPLICAS]
         for names in ([name for name in self.names if name not in last], last):
             for cluster in self._yield_until_stop(clusters if names else ()):
@@ -252,8 +252,7 @@ CLUSTER_JOBS: Final = (
     "sweep",
     _REPLICAS,
 )
-"""Jobs of clusters in order: scrub restores lost objects before retention runs. Platforms skip jobs they do not have.
-"""
+"""Jobs in execution order: scrub restores lost objects before retention. Platforms skip unsupported jobs."""
 JOBS: Final = (MIRROR, *CLUSTER_JOBS)
 
 
@@ -302,7 +301,7 @@ def _run_job(
     return outcome
 
 
-# Consumer groups are synced after the records at their offsets. So links run in two steps: before and after the copy.
+# Groups need the records at their offsets, so links run before and after the copy.
 
 
 _LINK_JOB: Final = "link"

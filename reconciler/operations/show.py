@@ -51,29 +51,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """One resource as files, state and clusters have it."""
+    """One resource in files, state and clusters."""
 
     address: Address
     desired: Resource | None
     recorded: Recorded | None
     observed: Observed | None
     source: str | None
-    """File and line of the declaration: `manifests/topics.yaml:88`."""
+    """File and line of the declaration, such as `manifests/topics.yaml:88`."""
     hidden: NotAuthorizedError | None = None
-    """Set if the principal may not see the resource. `observed` is null then."""
+    """Error if the principal may not see the resource. Then `observed` is `null`."""
 
     unmounted: UnmountedTopic | None = None
-    """Set if a Mounting unmounted the topic, and it is missing or was replaced."""
+    """Set if a Mounting unmounts the topic, and the topic is missing or was replaced."""
     owner: ResourceOwner | None = None
     is_ours: bool = False
     is_rule: bool = False
-    """Whether this namespace exists only as prefix of names, on a platform without namespaces."""
+    """Whether the namespace exists only as a name prefix, on a platform without namespaces."""
     quotas: tuple[QuotaUsage, ...] = ()
-    """Use of a namespace's quotas, if the address was requested."""
+    """Use of a namespace's quotas. Empty unless the address was requested."""
 
     @property
     def is_known(self) -> bool:
-        """Whether files, state or cluster have the resource. Hidden resources exist."""
+        """Whether files, state or cluster contain the resource, including hidden ones."""
         return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
@@ -98,7 +98,7 @@ def show_plan(path: Path) -> SavedPlan:
 
 
 def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
-    """Return the error for an unknown address. It names the most similar address."""
+    """Return the error for an unknown address, with a similar one."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
         hint=format_suggestion(find_similar(address, known), then="List what there is with: reconciler show"),
@@ -106,7 +106,7 @@ def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
 
 
 def add_link_mirrors(desired: Desired) -> Desired:
-    """Return declared resources, and the mirrors that links declare."""
+    """Return declared resources with the mirrors of declared links."""
     derived: dict[Address, DeclaredResource] = {}
     for item in desired.values():
         if isinstance(item.resource, MirrorLink):
@@ -124,7 +124,7 @@ def build_view(
     unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
 ) -> ResourceView:
-    """Return one resource as files, state and clusters have it."""
+    """Return one resource in files, state and clusters."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
     is_other = observed is not None and last is not None and is_recreated(last, observed)
@@ -194,12 +194,12 @@ class ExplainedResource:
 
     shown: ResourceView
     origins: Mapping[str, str]
-    """Field path → `file:line`, an address, or `default`."""
+    """Field → `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
     effective_origins: Mapping[str, str]
-    """Config → its origin: an address with `file:line`, `brokers` or `default`."""
+    """Config → an address with `file:line`, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
-    """Present tiering of a topic; empty if it was never tiered."""
+    """Current tiering of a topic. Empty if the topic was never tiered."""
     tiering_planned: tuple[TieringRow, ...]
     acls: tuple[AclRow, ...]
     actions: tuple[Action, ...]
@@ -210,7 +210,7 @@ class ExplainedResource:
 
 
 def explain(invocation: Invocation, select: Select, address: str) -> ExplainedResource:
-    """Explain one resource as the current plan sees it."""
+    """Explain one resource in the current plan."""
     work = open_work(invocation, select, is_reader=True)
     decided = plan_unlocked(work)
     target = Address(address)
@@ -301,13 +301,13 @@ class Arrow:
     end: str
     label: str = ""
     condition: str = ""
-    """Condition, if the verb has several possible results."""
+    """Condition of a verb that has several possible results."""
     by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A verb that users often try in a state that does not allow it."""
+    """A verb that users often try in a state that rejects it."""
 
     state: str
     verb: str
@@ -323,12 +323,12 @@ class Picture:
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     initial: str | None = None
-    """Null for subjects other than a lifecycle."""
+    """`null` unless the graph shows a lifecycle."""
     refusals: tuple[Refusal, ...] = ()
 
 
 def draw_lifecycle(name: str) -> Picture:
-    """Draw a lifecycle: all states and verbs."""
+    """Draw the states and verbs of a lifecycle."""
     lifecycle = LIFECYCLES.get(name)
     if lifecycle is None:
         hint = format_suggestion(find_similar(name, LIFECYCLES), then=f"Lifecycles: {', '.join(LIFECYCLES)}.")
@@ -347,7 +347,7 @@ def draw_lifecycle(name: str) -> Picture:
 
 
 def draw_workspace(invocation: Invocation, select: Select) -> Picture:
-    """Draw the declared clusters, links and mounted topics. No cluster is contacted."""
+    """Draw declared clusters, links and mounted topics. Contacts no cluster."""
     loaded = load_files(invocation, select)
     clusters = {
         item.resource.metadata.name: item.resource
@@ -379,7 +379,7 @@ def draw_workspace(invocation: Invocation, select: Select) -> Picture:
 
 
 def draw_plan(plan: Plan) -> Picture:
-    """Draw the actions of a plan, and their dependencies."""
+    """Draw a plan's actions and their dependencies."""
     names = {action.id: f"{action.verb} {action.address}" for action in plan.actions}
     return Picture(
         of="plan",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEdit:
-    """Options and callbacks of a command that edits the record in the state."""
+    """Options and callbacks of commands that edit the state."""
 
     invocation: Invocation
     select: Select
@@ -48,7 +48,7 @@ class RecordEdit:
     """Receives the plan of a dry run, which changes nothing."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Apply orders to the record once `confirm` accepts their plan. Return the plan."""
+        """Apply orders to the record if `confirm` accepts their plan. Return the plan."""
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
         confirmed = plan_record_orders(self.invocation, orders, snapshot.record)
@@ -90,7 +90,7 @@ def state_rm(
     recursive: bool,
     confirm: Callable[[tuple[tuple[Address, Recorded], ...]], bool],
 ) -> tuple[Address, ...]:
-    """Remove resources from the state; their clusters keep them. `recursive` includes resources below `patterns`.
+    """Remove resources from the state, but not from clusters. `recursive` includes resources below `patterns`.
 
     Owner marks on clusters are removed. An unreachable cluster causes a warning.
     """
@@ -109,7 +109,7 @@ def state_rm(
 def state_mv(
     surgery: RecordEdit, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
 ) -> tuple[ReaddressOrder, ...]:
-    """Rename a recorded resource; a namespace with its contents. `confirm` receives all renames."""
+    """Rename a recorded resource, or a namespace with its contents. `confirm` receives all renames."""
     order = ReaddressOrder(Address(before), Address(after))
     forbidden = explain_forbidden_move(order.before, order.after)
     if forbidden is not None:
@@ -152,7 +152,7 @@ def state_repair(
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
 ) -> UnlockResult:
-    """Free the lease of a dead run. If `run` names it, free it at once; else watch it for one lease duration first."""
+    """Free a dead run's lease. Without `run`, first wait for a full unchanged lease."""
     site = open_state(invocation, select)
     current = read_lockfile(site.state, owner=site.owner)
     lease = current.lockfile.lease if current is not None else None

@@ -31,7 +31,7 @@ from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, re
 
 @dataclass(frozen=True, slots=True)
 class StateListing:
-    """Resources that a workspace owns. `lineage` is `None` before the first apply."""
+    """Owned resources of a workspace. `lineage` is `None` before the first apply."""
 
     url: str
     lineage: str | None
@@ -41,7 +41,7 @@ class StateListing:
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """One resource as last applied."""
+    """One resource in its last applied version."""
 
     address: str
     recorded: Recorded
@@ -58,7 +58,7 @@ def state_list(invocation: Invocation, select: Select) -> StateListing:
 
 
 def state_show(invocation: Invocation, select: Select, address: str) -> StateEntry:
-    """Return one resource as last applied."""
+    """Return one resource in its last applied version."""
     snapshot = read_state(open_state(invocation, select, is_reader=True))
     record: Record = snapshot.record if snapshot else {}
     recorded = record.get(Address(address))
@@ -68,7 +68,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> StateEnt
 
 
 def not_recorded_error(address: str, record: Record) -> UserError:
-    """Return the error for an address without a record. It names the most similar one."""
+    """Return the error for an unrecorded address, with a similar one."""
     return UserError(f"{address} is not recorded", hint=suggest_recorded(address, record))
 
 
@@ -77,7 +77,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A snapshot, and facts about the run that made its changes."""
+    """A snapshot and its run."""
 
     serial: int
     key: str
@@ -91,7 +91,7 @@ class HistoryRow:
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
     settled_by: str | None = None
-    """Later run that recorded these changes, because their own run was interrupted."""
+    """Later run that recorded the changes of an interrupted run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class History:
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
-    """Return the newest `limit` snapshots (`None`: all). Costs one LIST, and two reads for each."""
+    """Return the newest `limit` snapshots, or all. Costs one LIST, and two reads each."""
     site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
@@ -146,16 +146,16 @@ _NAMES: Final = frozenset({"metadata.name", "metadata.namespace", "metadata.clus
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """One resource whose records differ."""
+    """A resource with different records."""
 
     address: Address
     change: Literal["created", "deleted", "changed"]
     fields: tuple[Change, ...]
-    """Changed values by field, for example `partitions` or `configs.retention.ms`."""
+    """Changed values by field, such as `partitions` or `configs.retention.ms`."""
     facts: tuple[Change, ...]
-    """Other changed facts: `ownership`, `protect`, `incarnation`, `physicalName`."""
+    """Changes of `ownership`, `protect`, `incarnation` or `physicalName`."""
     origins: tuple[Change, ...]
-    """Changed origins of values, by field. Null: the resource itself sets the value."""
+    """Changed origins of values, by field. `null` if the resource itself sets the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class StateDiff:
 
 
 def state_diff(invocation: Invocation, select: Select, serial: int, other: int | None = None) -> StateDiff:
-    """Compare the state `serial` with `other` (`None`: the current state)."""
+    """Compare state `serial` with `other`, by default the current state."""
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
     warn_of_outdated(site, current.lockfile)
@@ -186,12 +186,12 @@ def read_current(site: Site) -> Snapshot:
 
 
 def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
-    """Return the state of a serial. Serial 0 is the empty state."""
+    """Return the state of a serial. Serial 0 is empty."""
     return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:
-    """Return the resources whose records differ, in plan order. The recording run is ignored."""
+    """Return the resources whose records differ, in plan order. Run ids are ignored."""
     differences = (
         _compare_resource(address, before.get(address), after.get(address))
         for address in sorted(before.keys() | after.keys(), key=build_sort_key)
@@ -257,7 +257,7 @@ def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value
 
 
 def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> PlanResult:
-    """Plan a return to state `serial`. With `out` save the plan for `apply FILE`."""
+    """Plan a return to state `serial`. `out` saves the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
     planned = build_plan_result(work, plan_unlocked(work), started_ms)
@@ -270,7 +270,7 @@ def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: P
 def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_reader: bool = False) -> Work:
     """Open a workspace whose desired resources are those of an earlier state.
 
-    Of the files only `reconciler.yaml` is read. Clusters are connected as now recorded.
+    Of the files, only `reconciler.yaml` is read. Connections use the current state.
     """
     site = open_state(invocation, select, is_reader=is_reader)
     if serial == 0:
@@ -304,7 +304,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
 
 
 def restore_desired(then: Record, now: Record, serial: int) -> Desired:
-    """Return recorded resources as desired ones. Their effective values stay the same."""
+    """Return recorded resources as desired ones, with the same effective values."""
     return {
         address: DeclaredResource(_restore_resource(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()

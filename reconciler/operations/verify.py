@@ -34,7 +34,7 @@ _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 @dataclass(frozen=True, slots=True)
 class TopicComparison:
-    """Result of comparing the logs of two topics."""
+    """Result of comparing two logs."""
 
     left: Address
     right: Address
@@ -58,7 +58,7 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirror:
-    """A stopped mirror is an ordinary topic, so it is not compared."""
+    """A stopped mirror, which is an ordinary topic and not compared."""
 
     mirror: Address
     by: str | None
@@ -106,7 +106,7 @@ class LinkComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Options of a comparison. `deep`: read every record, instead of comparing stored digests."""
+    """Options of a comparison. `deep` reads every record instead of stored digests."""
 
     deep: bool
     report: Callable[[Event], None]
@@ -129,7 +129,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
 
 
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
-    """Compare each mirror of a link with its source, except stopped ones. A failure does not stop the others."""
+    """Compare a link's mirrors with their sources, except stopped ones. A failure does not stop the others."""
     site = reach.open_site()
     links, name = require_links(get_address_provider(site, link)), full_name_of(link)
     seen = links.list_links()
@@ -259,8 +259,8 @@ def compare_renumbered(
 ) -> Comparison:
     """Compare logs record by record, ignoring offsets.
 
-    The end differs if the right log continues after its span. The start differs if the left log has deleted all records
-    that the right one has, counted from `begins`.
+    The end differs if the right log continues after its span. The start differs if the left log deleted all records of
+    the right one since `begins`.
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
@@ -385,7 +385,7 @@ STAYS: Final = (
 
 
 def describe_foreign(foreign: Sequence[ForeignRecords]) -> str:
-    """Describe number and places of foreign records."""
+    """Describe number and positions of foreign records."""
     count = sum(foreign_range.records for foreign_range in foreign)
     named = list_first([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
     return f"{pluralize(count, 'record')} ({named})"

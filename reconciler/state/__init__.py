@@ -1,1 +1,1 @@
-"""The state of a workspace: lockfile, lease, snapshots and journals of runs."""
+"""State of a workspace: lockfile, lease, snapshots and journals."""

@@ -1,4 +1,4 @@
-"""Diagnose a state: read all its files and find what is wrong with them."""
+"""Find problems in the files of a state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PART: Final = re.compile(rf"{RUNS_PREFIX}([^/]+)/(?:(run|result)|journal/(\d{{6
 _EPOCH: Final = re.compile(rb'"epoch"\s*:\s*(\d{1,15})\b')
 _STATE_NAME: Final = re.compile(rb"state/(\d{12})-[0-9a-f]{12}\.json\.gz")
 _LENGTH: Final = 4096
-"""Bytes read to find a file's epoch: at the start of a journal page, near the end of `run.json`."""
+"""Bytes to read for an epoch, from the start of a journal page or the end of `run.json`."""
 
 
 class ParallelMap(Protocol):
@@ -45,7 +45,7 @@ class RunTrace:
     file_bytes: int | None
     last_page: int
     epoch: int = 0
-    """Epoch of its last write; 0 if unknown."""
+    """Epoch of the run's last write; 0 if unknown."""
     has_result: bool = False
 
 
@@ -55,13 +55,11 @@ class StateFiles:
 
     stored: StoredObject | None
     snapshots: tuple[SnapshotRow, ...]
-    """Newest first."""
     runs: tuple[RunTrace, ...]
-    """Latest first."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file of a state was ever written."""
+        """Whether the store has no files of a state."""
         return self.stored is None and not self.snapshots and not self.runs
 
     @property
@@ -72,18 +70,18 @@ class StateFiles:
 
     @property
     def run_epoch(self) -> int:
-        """Highest epoch in the files of any run; 0 if none."""
+        """Highest epoch of any run; 0 if none."""
         return self.runs[0].epoch if self.runs else 0
 
     @property
     def named_serial(self) -> int:
-        """Serial of the snapshot that the lockfile names, damaged or not; 0 if none."""
+        """Serial of the lockfile's snapshot, even if that is damaged; 0 if none."""
         match = _STATE_NAME.search(self.stored.body) if self.stored is not None else None
         return int(match[1]) if match else 0
 
     @property
     def highest_serial(self) -> int:
-        """Highest serial of any snapshot, damaged or not."""
+        """Highest serial of any snapshot, even a damaged one."""
         return self.snapshots[0].serial if self.snapshots else 0
 
 
@@ -91,7 +89,7 @@ def read_state_files(store: ObjectStore, at_once: ParallelMap = map) -> StateFil
     """Read the state's files: two LISTs, and part of one file per run.
 
     Raises:
-        RetryableError: The lockfile changed during the read: its writer is alive.
+        RetryableError: Another process wrote the lockfile during the read.
     """
     stored = store.get(KEY)
     snapshots = list_snapshots(store)
@@ -124,7 +122,7 @@ def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _read_epoch(store: ObjectStore, trace: RunTrace) -> int:
-    """Read only the ends of the files, which may be large. If the last page is truncated, read the page before it."""
+    """If the last page is truncated, read the previous one."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
@@ -145,16 +143,16 @@ def _find_epochs(body: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Symptoms:
-    """Problems of a state, one sentence each; empty if there are none."""
+    """Problems of a state, one sentence each; empty if the state is healthy."""
 
     problems: tuple[str, ...] = ()
     lockfile: Lockfile | None = None
-    """`None` if it cannot be read."""
+    """`None` if the lockfile cannot be read."""
     is_current: bool = False
-    """Whether the lockfile is provably no old copy, so that its lease counts."""
+    """Whether the lockfile is the newest version, so that its lease is valid."""
 
     def check_unheld(self) -> None:
-        """Raise `LeaseError` if a process holds the lease of a current lockfile."""
+        """Raise `LeaseError` if a process holds the lease of the newest lockfile."""
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
             raise LeaseError(
@@ -210,10 +208,7 @@ _GZIP: Final = 31
 
 
 def choose_lineage(store: ObjectStore, remains: StateFiles, lockfile: Lockfile) -> str:
-    """Return the lockfile's lineage, or the snapshots' lineage if the lockfile names one of them.
-
-    Otherwise it belongs to another state, and nothing is guessed.
-    """
+    """Return the lockfile's lineage, or the snapshots' if the lockfile names one of them."""
     rows = remains.snapshots
     if lockfile.state is None or lockfile.state.key not in {row.key for row in rows}:
         return lockfile.lineage

@@ -1,7 +1,7 @@
-"""The journal of a run: entries, the run's files, and the fold of finished actions.
+"""The journal of a run: entries, files, and progress of actions.
 
-An entry counts once its object is stored whole; the next writer replaces a truncated last object by compare-and-swap.
-Entries that arrive during a write go into the next object together.
+An entry is valid once its object is complete; the next writer replaces a truncated last object by compare-and-swap.
+Entries that arrive during a write are written together in the next object.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
     """Retry `write` until the store answers; raise errors that a retry cannot fix.
 
-    `write` must check the lease, and recognize its own earlier write whose answer was lost.
+    `write` must check the lease, and recognize its own earlier write if the response was lost.
 
     Raises:
         LeaseError: The lease was lost.
@@ -62,7 +62,7 @@ async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
 
 
 _MAX_IDS_PER_ENTRY: Final = 500
-"""Ids per entry, so that the longest entry stays far below a mebibyte."""
+"""Limits the longest entry to far less than a mebibyte."""
 
 
 class _Entry(BaseModel):
@@ -70,7 +70,7 @@ class _Entry(BaseModel):
 
 
 class RunTakenOver(_Entry):
-    """Another run writes the journal from this object on; the former writer stops."""
+    """Another run writes the journal from this object on; the previous writer must stop."""
 
     type: Literal["takeover"] = "takeover"
     run: str
@@ -78,25 +78,25 @@ class RunTakenOver(_Entry):
 
 
 class Intent(_Entry):
-    """The action begins; until its end it is in doubt."""
+    """An action begins; its outcome is unknown until an end is recorded."""
 
     type: Literal["intent"] = "intent"
     id: str
 
 
 class ActionEnded(_Entry):
-    """The action is complete and durable. Implements `Finished` of planning.recording."""
+    """An action is complete and durable. Implements `Finished` of planning.recording."""
 
     type: Literal["done"] = "done"
     id: str
     incarnation: str | None = None
     physical_name: str | None = None
     is_settled: bool = False
-    """Whether a later run found the action done, without an outcome from the platform."""
+    """Whether a later run found the action complete, without a result from the platform."""
 
 
 class ActionRefused(_Entry):
-    """The action failed. It is recorded only if `is_made`: then just its access rules are missing."""
+    """An action failed. With `is_made`, only its resource's access rules are missing."""
 
     type: Literal["failed"] = "failed"
     id: str
@@ -108,7 +108,7 @@ class ActionRefused(_Entry):
 
 
 class ActionSkipped(_Entry):
-    """The action was not tried because one it depends on failed."""
+    """An action was not attempted because an action that it depends on failed."""
 
     type: Literal["skipped"] = "skipped"
     id: str
@@ -116,14 +116,14 @@ class ActionSkipped(_Entry):
 
 
 class RunDetached(_Entry):
-    """The run ended early, and leaves these actions to another run."""
+    """The run ended early and leaves these actions to a later run."""
 
     type: Literal["detached"] = "detached"
     left: tuple[str, ...]
 
 
 class RunClosed(_Entry):
-    """The last entry. `superseded`: another run settled this one."""
+    """The last entry. `superseded` means that another run settled this run."""
 
     type: Literal["closed"] = "closed"
     status: Literal["done", "partial", "superseded"]
@@ -135,7 +135,7 @@ AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
 
 
 def build_detached_entries(left: Sequence[str]) -> list[RunDetached]:
-    """Return the entries for the actions that a run leaves, split to fit into objects."""
+    """Return entries for the actions that a run leaves, split to fit into objects."""
     return [
         RunDetached(left=tuple(left[at : at + _MAX_IDS_PER_ENTRY])) for at in range(0, len(left), _MAX_IDS_PER_ENTRY)
     ]
@@ -145,9 +145,9 @@ FORMAT: Final = "reconciler.journal/1"
 _NAME: Final = re.compile(r"(\d{6,})\.json")
 _LOGGER: Final = logging.getLogger("reconciler.journal")
 _MAX_ENTRIES_BYTES: Final = (1 << 20) - (1 << 10)
-"""Bytes of entries per object, so that it stays below a mebibyte."""
+"""Limits an object to less than a mebibyte."""
 _ATTEMPTS: Final = 2
-"""Tries of one write: the second one finds a first one whose answer was lost. Callers retry longer."""
+"""The second attempt detects whether the first was stored although its response was lost."""
 
 
 class Page(BaseModel):
@@ -186,7 +186,7 @@ class JournalContents:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the journal ends with a `RunClosed` entry."""
+        """Whether the last entry is a `RunClosed`."""
         return any(isinstance(entry, RunClosed) for entry in self.entries)
 
 
@@ -213,7 +213,7 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Close the journal of an abandoned run; a writer that is still alive fails at its next object."""
+    """Close the journal of an abandoned run. A living writer fails at its next object."""
     while not (written := read_journal(store, run)).is_closed:
         entries = (RunClosed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=create_nonce(), entries=entries)
@@ -222,7 +222,7 @@ def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
 
 
 class Holder(Protocol):
-    """The holder of the lease under which a journal is written."""
+    """A process that holds the lease under which a journal is written."""
 
     @property
     def store(self) -> ObjectStore:
@@ -230,18 +230,18 @@ class Holder(Protocol):
 
     @property
     def lockfile(self) -> Lockfile:
-        """The lockfile as the holder last wrote it."""
+        """The last lockfile that the holder wrote."""
 
     @property
     def run(self) -> str:
-        """The run's id."""
+        """Id of the run."""
 
     def check(self) -> None:
         """Raise `LeaseError` if the lease may be lost."""
 
 
 async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
-    """Write a takeover entry as the next object of a dead run's journal; return the journal up to it."""
+    """Write a takeover entry as the next object of a dead run's journal; return the preceding journal."""
     written = await effects.run_blocking(lambda: read_journal(lease.store, run))
     if written.is_closed:
         return written
@@ -257,7 +257,7 @@ async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContent
 
 
 class Journal:
-    """The writer of a run's journal, under its lease."""
+    """Writes a run's journal while it holds the lease."""
 
     def __init__(self, lease: Holder, effects: Effects, run: str, *, next_seq: int = 1) -> None:
         self._lease = lease
@@ -272,8 +272,8 @@ class Journal:
         """Return once `entries` are durable.
 
         Raises:
-            LeaseError: Another run took over: stop.
-            ReconcilerError: The write failed; this journal writes nothing more.
+            LeaseError: Another run took over the lease.
+            ReconcilerError: The write failed; this journal accepts no more entries.
         """
         if self._broken is not None:
             raise self._broken
@@ -329,7 +329,7 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
         except LostRaceError:
             pass
         except RetryableError:
-            # The write may be stored now or later; the next try finds it.
+            # The store may apply this write later; the next attempt detects it.
             if attempt == _ATTEMPTS - 1 and not _is_filled(store, key):
                 raise
         else:
@@ -410,7 +410,7 @@ class RunFile:
     command: str
     plan_digest: str
     actions: tuple[Mapping[str, Any], ...]
-    """Complete, in plan order, so that any machine can settle or finish them."""
+    """Complete actions in plan order, so that any machine can settle or finish them."""
     workspace: str
     environment: str | None
     base_serial: int
@@ -423,7 +423,7 @@ class RunFile:
     who: str | None = None
     ci_url: str | None = None
     approved_digest: str | None = None
-    """The run may do less than the approved plan."""
+    """Digest of the approved plan; the run may do less."""
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
     started: str = ""
@@ -438,18 +438,18 @@ class ResultFile:
     serial: int
     done: tuple[str, ...]
     failed: tuple[dict[str, str], ...]
-    """`{"id", "error", "hint"}`."""
+    """Each has `id`, `error` and `hint`."""
     skipped: tuple[dict[str, str], ...]
-    """`{"id", "because"}`: the failed action it depends on."""
+    """Each has `id` and `because`, the failed action that it depends on."""
     not_started: tuple[str, ...]
     in_doubt: tuple[str, ...] = ()
-    """Failed actions with unknown outcome, which keep the run open."""
+    """Actions that failed with unknown outcome. They keep the run open."""
     ended: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The parts of a `result.json` that later runs use."""
+    """Fields of a `result.json` that later runs need."""
 
     status: str
     serial: int
@@ -468,7 +468,7 @@ def result_key(run: str) -> str:
 
 
 def write_run(store: ObjectStore, run: RunFile) -> None:
-    """Write `run.json`. Raises `UserError` if another run has this id."""
+    """Write `run.json`. Raises `UserError` if a run with this id exists."""
     _create_file(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **_to_fields(run)}))
 
 
@@ -493,7 +493,7 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
 
 
 def read_run_end(store: ObjectStore, run: str) -> RunEnd | None:
-    """Return the end of a run from its `result.json`; `None` if the file is missing or cannot be read."""
+    """Return a run's end from its `result.json`; `None` if missing or unreadable."""
     stored = store.get(result_key(run))
     if stored is None:
         return None
@@ -507,9 +507,9 @@ def read_run_end(store: ObjectStore, run: str) -> RunEnd | None:
 
 
 def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile], bool]) -> tuple[RunFile, ...]:
-    """Return the last runs, killed ones included, latest epoch first: one LIST, and a GET per run.
+    """Return the latest runs by descending epoch, including killed ones: one LIST, and a GET per run.
 
-    Run ids grow with time, so reading stops at the first run that is too old.
+    Run ids are time-ordered, so reading stops at the first run that is too old.
     """
     end = "/run.json"
     keys = (listed.key for listed in store.list(RUNS_PREFIX) if listed.key.endswith(end))
@@ -526,7 +526,7 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
 
 
 def read_completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
-    """Return the ids of a run's finished actions by its result or its journal; empty if unreadable."""
+    """Return the ids of a run's finished actions, from its result or journal; empty if unreadable."""
     end = read_run_end(store, run)
     ended_ids = frozenset(() if end is None else end.done)
     if end is not None and end.is_whole:
@@ -538,7 +538,7 @@ def read_completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
 
 
 def require_run(store: ObjectStore, run: str) -> RunFile:
-    """Return a run's `run.json`. Raises `UserError` if it is missing or unreadable."""
+    """Return a run's `run.json`. Raises `UserError` if the file is missing or unreadable."""
     file = read_run(store, run)
     if file is None or file.run != run:
         raise UserError(
@@ -561,7 +561,7 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
             message = f"{store.url}/{key} exists already"
             raise UserError(message, hint="Every run has its own id: run the command again.") from error
         except RetryableError:
-            # After a lost answer the retry finds our own body, or writes it once.
+            # If the response was lost, the retry finds our own body or writes it once.
             if not left:
                 raise
         else:
@@ -575,16 +575,16 @@ class RunProgress:
     record: Record
     done: tuple[str, ...]
     in_doubt: tuple[Action, ...]
-    """Begun, not known to have ended; in plan order."""
+    """Actions in plan order that began and have no recorded end."""
     remaining: tuple[Action, ...]
-    """Not begun, or stopped; in plan order."""
+    """Actions in plan order that did not begin, or were stopped."""
     is_closed: bool
 
 
 def fold_run(
     base: Record, actions: Sequence[Action], written: JournalContents, further: Sequence[Entry] = ()
 ) -> RunProgress:
-    """Return a run's progress according to its journal and `further` entries; ignores entries of unknown actions."""
+    """Return a run's progress from its journal and `further` entries, ignoring unknown actions."""
     by_id = {action.id: action for action in actions}
     record: dict[Address, Recorded] = dict(base)
     open_ids: set[str] = set()
@@ -619,7 +619,7 @@ def fold_run(
 
 
 RunEnding: TypeAlias = Literal["stopped", "detached"]
-"""`stopped` on request, or `detached`, which leaves the rest to another run."""
+"""`stopped`: on request. `detached`: the run leaves its actions to another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,14 +634,14 @@ class UnfinishedRun:
 
     @property
     def parting(self) -> RunEnding | None:
-        """How the run ended early; `None` after a crash."""
+        """How the run ended early; `None` if it crashed."""
         last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, RunTakenOver)), None)
         if not isinstance(last, RunDetached):
             return None
         return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
     def compute_progress(self, *, further: Sequence[Entry] = ()) -> RunProgress:
-        """Return the run's progress; `further` entries count as written."""
+        """Return the run's progress as if `further` entries were in its journal."""
         return fold_run(self.base, self.actions, self.written, further)
 
     def with_journal(self, written: JournalContents) -> UnfinishedRun:
@@ -650,7 +650,7 @@ class UnfinishedRun:
 
 
 def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | None:
-    """Return the open run of a lockfile, else `UserError` if its files are damaged."""
+    """Return the open run of a lockfile. Raises `UserError` if its files are damaged."""
     opened = lockfile.open_run
     if opened is None:
         return None
@@ -665,7 +665,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
 
 
 def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
-    """Return a run, closed or not, with its journal and the record on which it began."""
+    """Return a run, open or closed, with its journal and initial record."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
     end = read_run_end(store, file.run)
@@ -674,7 +674,7 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
 
 
 def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
-    """Reject an empty journal if the run's result lists actions: continuing would repeat them."""
+    """Reject a journal that lacks actions of the run's result: a continuation would repeat them."""
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
@@ -690,7 +690,7 @@ def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StateAdvance:
-    """Commits since a plan was approved, and their last run, if known."""
+    """Commits after a plan was approved, and their last run, if known."""
 
     approved: int
     now: int
@@ -706,7 +706,7 @@ class StateAdvance:
 
 
 def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
-    """Return the commits since the state with this serial and sha256; `None` if there are none."""
+    """Return the commits after the state with this serial and sha256; `None` if there are none."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
         return None
@@ -716,12 +716,11 @@ def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: Obj
     return StateAdvance(serial, snapshot.serial, run.run, run.command, run.who, run.started)
 
 
-# Later commits prove that a lockfile was restored from a backup. A single snapshot of the next serial does not: its
-# run may have died before the commit.
+# A later commit proves that the lockfile is an old copy. A snapshot does not: its run may have died before the commit.
 
 
 def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
-    """Return the proof that the lockfile is an old copy, or `None`. One LIST, unless `rows` is passed."""
+    """Return the proof that the lockfile is an old copy, or `None`. Without `rows`, this costs one LIST."""
     why = prove_outdated(store, lockfile, list_snapshots(store) if rows is None else rows)
     if why is None:
         return None
@@ -732,7 +731,7 @@ def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
 
 
 def check_lockfile_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> None:
-    """Reject an old copy of the lockfile with a `UserError`."""
+    """Raise `UserError` if the lockfile is an old copy."""
     outdated = find_outdated(store, lockfile, rows)
     if outdated is not None:
         raise UserError(
@@ -764,10 +763,10 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Return the open run's last epoch: a run that only settled it has no file of its own."""
+    """A run that only settled the open run has no file of its own."""
     if lockfile.open_run is None:
         return 0
     try:
         return max((page.epoch for page in read_journal(store, lockfile.open_run.run).pages), default=0)
     except UserError:
-        return 0  # reported when the run is resumed
+        return 0  # the resume reports the error

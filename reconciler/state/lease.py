@@ -1,7 +1,7 @@
-"""The lease: take it, renew it, commit under it, take it over.
+"""The lease of a state: acquire, renew, commit, take over.
 
-One lock serializes all writes of the lockfile, so every write renews the lease. Deadlines count from the sending of the
-last confirmed write.
+One lock serializes all writes of the lockfile, so every write renews the lease. Deadlines start when the last confirmed
+write was sent.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 class LockfileMovedError(Exception):
-    """The lockfile has an own write whose answer was lost; the prepared snapshot does not follow it."""
+    """The lockfile has a newer state from our earlier write, so the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:
-    """Return the lockfile unchanged: a renewal adds only the beat."""
+    """Return the lockfile unchanged, for a renewal."""
     return lockfile
 
 
@@ -66,14 +66,14 @@ def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
 def set_pointer(
     base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Point `current` at a snapshot prepared to follow `base`. Raises `LockfileMovedError` if it does not follow."""
+    """Set the pointer to a snapshot that follows `base`. Raises `LockfileMovedError` if `current` has another state."""
     if current.state != base.state:
         raise LockfileMovedError
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
 def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
-    """Write a snapshot, named after its content. A differing object there is damaged."""
+    """Write a snapshot. Its key contains its digest, so other content there is damaged and replaced."""
     try:
         store.swap(key, body, expected=None)
     except LostRaceError:
@@ -82,7 +82,7 @@ def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
 
 
 def lost_lease_error(current: StoredLockfile | None, url: str) -> LeaseError:
-    """Return the error for a lease that was taken, or whose lockfile is gone."""
+    """Return the error for a lease that another process took, or whose lockfile is missing."""
     if current is None:
         return LeaseError(
             f"{url}/{KEY} was deleted while this run held its lease",
@@ -101,7 +101,7 @@ def lost_lease_error(current: StoredLockfile | None, url: str) -> LeaseError:
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 _SOON_S: Final = 0.1
-"""Renewals due within this time in seconds run at once, because a sleep may end early."""
+"""Seconds. A renewal that is due this soon runs at once, because a sleep may end early."""
 
 
 class Lease:
@@ -122,7 +122,7 @@ class Lease:
 
     @property
     def lockfile(self) -> Lockfile:
-        """The lockfile as last written."""
+        """The lockfile that was last written."""
         return self._current.lockfile
 
     @property
@@ -137,11 +137,11 @@ class Lease:
 
     @property
     def may_start(self) -> bool:
-        """Whether the lease is young enough to start an action."""
+        """Whether the last renewal is recent enough to start an action."""
         return self._read_age() < self.terms.may_start_s
 
     def check(self) -> None:
-        """Raise `LeaseError` if the lease was freed, taken over, or not renewed for too long."""
+        """Raise `LeaseError` if the lease was freed, taken over, or not renewed in time."""
         if self._is_free:
             raise LeaseError("the lease was freed", hint="The next run finds what was still in progress.")
         if self._lost is None and self._read_age() >= self.terms.give_up_s:
@@ -155,11 +155,11 @@ class Lease:
             raise self._lost
 
     def start_renewing(self) -> None:
-        """Renew on a separate thread, with its own client, until the lease ends."""
+        """Renew the lease on a separate thread until it ends."""
         self._end_renewing = self._effects.run_on_thread(self._renew_forever)
 
     async def read_snapshot(self) -> Snapshot:
-        """Return the state under this lease."""
+        """Return the current state."""
         return await self._effects.run_blocking(lambda: read_snapshot_of(self._store, self.lockfile))
 
     async def open_run(self, run: RunFile, commit: str | None = None) -> None:
@@ -175,7 +175,7 @@ class Lease:
         await retry_until_answered(self._effects, write)
 
     async def store_commit(self, commit: str | None) -> None:
-        """Store the git commit of applied files that changed nothing; `None` keeps the stored commit."""
+        """Store the git commit of applied files that changed nothing; `None` does not change it."""
         if commit not in {None, self.lockfile.commit}:
             await retry_until_answered(
                 self._effects,
@@ -187,24 +187,24 @@ class Lease:
         await retry_until_answered(self._effects, lambda: self._write(self._store, keep_unchanged))
 
     async def commit(self, record: Record, *, settles: str | None = None) -> int:
-        """Commit `record` as the state and return its serial. The caller must not change it meanwhile.
+        """Commit `record` and return the serial. The caller must not change `record` meanwhile.
 
-        `settles` is the open run whose work `record` contains.
+        `settles` is the open run whose results `record` includes.
         """
         return await self._effects.run_blocking(lambda: self._commit(record, keep_unchanged, settles))
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
-        """Close the open run and commit `record` (`None`: unchanged); keep the lease."""
+        """Close the open run and commit `record`; keep the lease. `None` keeps the state."""
         return await retry_until_answered(self._effects, lambda: self._finish(record, close_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
-        """Commit `record` (`None`: unchanged), close the run and free the lease, in one swap.
+        """Commit `record`, close the run and free the lease in one swap. `None` keeps the state.
 
         With `keeps_run` the run stays open, because actions remain.
 
         Raises:
-            LeaseError: The lease was lost: nothing was written.
-            MendFirstError: The disk is full, or credentials have expired: the lease will expire.
+            LeaseError: The lease was lost; nothing was written.
+            MendFirstError: The disk is full, or credentials have expired; the lease will expire.
         """
         finish = with_free_lease if keeps_run else close_run_and_lease
         try:
@@ -213,7 +213,7 @@ class Lease:
             self._stop_renewing()
 
     async def release(self) -> None:
-        """Free the lease of a run that did nothing; no effect on a lost or free lease."""
+        """Free the lease of a run that did nothing, unless the lease is lost or free."""
         if self._lost is None:
             await self.close(None, keeps_run=True)
         self._stop_renewing()
@@ -228,7 +228,7 @@ class Lease:
             await self.release()
             return
         try:
-            if self._lost is None:  # a single try, because the store may reject all writes
+            if self._lost is None:  # a single attempt, because the store may reject all writes
                 await self._effects.run_blocking(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
@@ -256,7 +256,7 @@ class Lease:
             self._end_renewing = None
 
     async def _renew_forever(self, effects: Effects) -> None:
-        store = copy(self._store)  # its own client, which other requests cannot block
+        store = copy(self._store)  # a separate client, which other requests cannot block
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
@@ -275,7 +275,6 @@ class Lease:
                 pause = self.terms.renew_s
 
     def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
-        """Write a snapshot and the lockfile; repeat both if an own unanswered write is found in the lockfile."""
         with self._hold_lock(self._committing):
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
@@ -314,7 +313,6 @@ class Lease:
 
     @contextmanager
     def _hold_lock(self, lock: threading.Lock) -> Iterator[None]:
-        """Wait for `lock` at most until the lease is lost."""
         while not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._read_age())):
             self.check()
         try:
@@ -323,7 +321,7 @@ class Lease:
             lock.release()
 
     def _find_own_write(self, store: ObjectStore, after: Lockfile) -> StoredLockfile:
-        """Return our stored write whose answer was lost: only we write under our epoch."""
+        """Only this process writes under its epoch."""
         try:
             current = read_lockfile(store)
         except UserError as error:
@@ -332,7 +330,7 @@ class Lease:
         before = self._current.lockfile
         if current is not None and current.lockfile.lease.epoch == before.lease.epoch:
             return current
-        # Our final write may be stored although another process has taken the free lease since.
+        # The store may have applied our final write before another process took the free lease.
         is_safe = current is not None and after.state in (before.state, current.lockfile.state)
         if current is not None and is_safe and after.lease.status == "free":
             return StoredLockfile(after, current.version)
@@ -348,7 +346,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseWait:
-    """The holder of the lease, and how long the caller has waited."""
+    """The holder of a lease, and the time that the caller has waited."""
 
     run: str
     who: str
@@ -381,7 +379,7 @@ Notice: TypeAlias = LeaseWait | TakeoverNotice
 
 
 def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
-    """Return what the holder of a lease is doing, according to its run's files."""
+    """Describe what the holder of a lease is doing, from its run's files."""
     opened, run = lockfile.open_run, lockfile.lease.run
     if opened is None:
         return "planning"
@@ -395,40 +393,40 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """How long a waiting process has seen a lease unchanged, in seconds of its own clock."""
+    """Measures in seconds how long a lease has not changed."""
 
     nonce: str | None = None
     since: float = 0.0
 
     def idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
-        """Return the seconds for which the lockfile has surely not changed; `sent` and `answered` time the read."""
+        """Return the minimum seconds without a change; `sent` and `answered` are the times of the read."""
         if lockfile.nonce != self.nonce:
             self.nonce, self.since = lockfile.nonce, answered
         return max(0.0, sent - self.since)
 
 
 _SLICE_S = 0.5
-"""Longest sleep before a stop request is noticed."""
+"""Longest sleep in seconds before a stop request is noticed."""
 _NOTICE_S = 30.0
 _TAKE_ATTEMPTS = 3
-"""Unanswered tries to take the lease before giving up."""
+"""Attempts without a response before `acquire` fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The claimant of a lease."""
+    """A process that requests a lease."""
 
     owner: Owner
     run: str
     who: str
     lineage: str
-    """Identity of a new state; used only for the first lockfile."""
+    """Lineage of a new state; used only for the first lockfile."""
     ci_url: str | None = None
     terms: LeaseTerms = field(default_factory=LeaseTerms)
 
 
 def ignore_notice(_notice: Notice) -> None:
-    """Ignore the notice."""
+    """Do nothing."""
 
 
 def _never_stopped() -> bool:
@@ -437,7 +435,7 @@ def _never_stopped() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasePatience:
-    """How long to wait for a held lease, where to report it, and whether to stop."""
+    """Timeout for a held lease, callback for notices, and check for a stop request."""
 
     lock_timeout_s: float = 600.0
     tell: Callable[[Notice], None] = ignore_notice
@@ -445,11 +443,11 @@ class LeasePatience:
 
 
 async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: LeasePatience | None = None) -> Lease:
-    """Take the lease once it is free, or unchanged for a whole lease; return it with renewals started.
+    """Take the lease once it is free, or has not changed for its full duration; start its renewals.
 
     Raises:
-        LeaseError: Another run held it until the timeout.
-        UserError: The state is lost, damaged or another's, or its store ignores conditions.
+        LeaseError: Another run held the lease until the timeout.
+        UserError: The state is lost, damaged or another owner's, or its store ignores conditional writes.
         InterruptedRunError: A stop was requested.
     """
     return await _Acquisition(store, effects, claim, patience or LeasePatience()).run()
@@ -500,7 +498,7 @@ class _Acquisition:
         return self.silent_s >= lockfile.lease.lease_s
 
     async def _create(self) -> Lease | None:
-        """Create the first lockfile, but do not recreate one that disappeared during the wait."""
+        """Create the first lockfile, unless one disappeared during the wait."""
         check_not_vanished(self.store, has_seen=self.has_seen)
         return await self._try_to_take(await self._first_lockfile(), expected=None)
 
@@ -542,7 +540,6 @@ class _Acquisition:
         )
 
     async def _try_to_take(self, ours: Lockfile, *, expected: StoredLockfile | None) -> Lease | None:
-        """Return the lease, or `None` if another process was first."""
         sent = self.effects.read_clock()
         version = None if expected is None else expected.version
         try:
@@ -556,7 +553,6 @@ class _Acquisition:
         return self._start_lease(Lease(self.store, self.effects, StoredLockfile(ours, taken), sent=sent), expected)
 
     async def _watch_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
-        """Wait until an unanswered write is stored, or until it is too late for that."""
         self.unanswered[ours.nonce] = sent
         log_debug(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
         if len(self.unanswered) > 1:
@@ -569,7 +565,7 @@ class _Acquisition:
         return current is not None and current.lockfile.nonce in self.unanswered
 
     async def _adopt_write(self, own_write: StoredLockfile) -> Lease:
-        """Renew the adopted lease once: reading our write does not prove that we still hold it."""
+        """Renew once, because a stored write does not prove that the lease is still held."""
         sent = self.unanswered[own_write.lockfile.nonce]
         lease = Lease(self.store, self.effects, own_write, sent=sent.at)
         await lease.renew()

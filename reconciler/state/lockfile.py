@@ -1,7 +1,7 @@
-"""`lockfile.json`: the one mutable object of a state, and the terms of a lease.
+"""`lockfile.json`: the only mutable object of a state, and the durations of a lease.
 
-Taking the lease changes the object, so later commits of the former holder fail. The object is never deleted, because
-a new one would restart the epochs that fence old holders.
+Acquisition changes the object, so later commits of the previous holder fail. It is never deleted, because a new one
+would restart the epochs that fence previous holders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _LockfileModel(BaseModel):
 
 
 class StatePointer(_LockfileModel):
-    """The snapshot that is the state."""
+    """Reference to the current snapshot."""
 
     key: str = Field(pattern=r"^state/[0-9]{12}-[0-9a-f]{12}\.json\.gz$")
     sha256: _Sha
@@ -38,7 +38,7 @@ class StatePointer(_LockfileModel):
 
 
 class LeaseEntry(_LockfileModel):
-    """The holder of the lease. `epoch` counts holders, `beat` the writes under this epoch."""
+    """The holder of the lease. `epoch` counts holders; `beat` counts writes of this epoch."""
 
     epoch: int = Field(ge=1)
     status: Literal["free", "held"]
@@ -46,11 +46,10 @@ class LeaseEntry(_LockfileModel):
     lease_s: float = Field(gt=0)
     run: str | None = None
     holder: str | None = None
-    """New with every acquisition: distinguishes two processes of one run."""
+    """Nonce of the acquisition, which distinguishes two processes of one run."""
     who: str | None = None
     ci_url: str | None = None
     since: str | None = None
-    """Wall-clock time, informational."""
 
     @model_validator(mode="after")
     def _check_holder(self) -> LeaseEntry:
@@ -61,7 +60,7 @@ class LeaseEntry(_LockfileModel):
 
 
 class OpenRun(_LockfileModel):
-    """The run that has begun and not closed."""
+    """A run that began and is not closed."""
 
     run: str
     plan_digest: str
@@ -80,7 +79,7 @@ class Lockfile(_LockfileModel):
     open_run: OpenRun | None
     nonce: str = Field(min_length=1)
     commit: _Commit | None = None
-    """Git commit of the files last applied, even without actions."""
+    """Git commit of the files last applied, even if that changed nothing."""
 
     @model_validator(mode="after")
     def _check_serial(self) -> Lockfile:
@@ -91,7 +90,7 @@ class Lockfile(_LockfileModel):
         return self
 
     def with_beat(self) -> Lockfile:
-        """Return the next version, with one more beat and a new nonce."""
+        """Return the next version, with an incremented beat and a new nonce."""
         lease = self.lease.model_copy(update={"beat": self.lease.beat + 1})
         return self.model_copy(update={"lease": lease, "nonce": create_nonce()})
 
@@ -122,17 +121,17 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class StoredLockfile:
-    """A lockfile as read, and the version to compare in the next swap."""
+    """A lockfile, and its version for the next swap."""
 
     lockfile: Lockfile
     version: Version
 
 
 def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLockfile | None:
-    """Return the lockfile; `None` if it was never written."""
+    """Return the lockfile; `None` if the state has none."""
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
-        stored = store.get(KEY)  # a first apply may have created it since
+        stored = store.get(KEY)  # a concurrent first apply may have created it
         if stored is None:
             raise _lost_error(store)
     if stored is None:
@@ -144,13 +143,13 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLo
 
 
 def check_not_vanished(store: ObjectStore, *, has_seen: bool) -> None:
-    """Raise `UserError` if a lockfile seen before is gone."""
+    """Raise `UserError` if a lockfile existed before and is missing."""
     if has_seen:
         raise _lost_error(store, "it was there a moment ago")
 
 
 def parse_lockfile(stored: StoredObject, url: str) -> StoredLockfile:
-    """Parse a lockfile's body. Raises `UserError` if it is damaged or of a newer version."""
+    """Parse a lockfile. Raises `UserError` if it is damaged or of a newer version."""
     try:
         body = orjson.loads(stored.body)
     except orjson.JSONDecodeError as error:
@@ -201,10 +200,10 @@ _LONGEST_POLL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """Periods derived from the length of a lease, in seconds.
+    """Durations in seconds, derived from the lease duration.
 
-    The holder renews six times a lease, starts no action after two thirds without a renewal, and gives up after five
-    sixths. Waiting processes take over after a whole lease without change: the margin is a sixth.
+    The holder renews six times per lease. It starts no action after two thirds without a renewal, and stops after five
+    sixths. Another process takes over after a full lease without a change.
     """
 
     lease_s: float = 90.0
@@ -226,5 +225,5 @@ class LeaseTerms:
 
     @property
     def poll_s(self) -> float:
-        """Interval between reads of a lease that another process holds."""
+        """Interval at which other processes read a held lease."""
         return min(_LONGEST_POLL_S, self.lease_s / 10)

@@ -1,6 +1,6 @@
-"""Repair a state, or unlock it: a new lockfile from snapshots and runs.
+"""Repair or unlock a state: build a new lockfile from snapshots and runs.
 
-`plan_repair` only reads. `write_repair` copies the old lockfile and swaps in the new one; a concurrent writer wins.
+`plan_repair` only reads. `write_repair` copies the old lockfile and swaps in the new one, unless another process wrote.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RESTORE: Final = "Restore it from a backup or the bucket's versions"
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The run that wrote last; `file` is `None` if its `run.json` is gone or damaged."""
+    """The run that wrote last; `file` is `None` if its `run.json` is missing or damaged."""
 
     run: str
     file: RunFile | None = None
@@ -59,13 +59,13 @@ class LastRun:
 
     @property
     def begun(self) -> int:
-        """Serial of the state on which it began; 0 if unknown."""
+        """Serial of the state on which the run began; 0 if unknown."""
         return self.file.base_serial if self.file is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LastSerial:
-    """The highest serial that any file proves, and how it is known; its snapshot may be lost."""
+    """The highest serial that any file proves, and the proof. Its snapshot may be lost."""
 
     serial: int
     why: str = ""
@@ -73,13 +73,13 @@ class LastSerial:
 
 @dataclass(frozen=True, slots=True)
 class RepairBase:
-    """A state to continue from, and the problems of newer ones."""
+    """A state from which to continue, and the problems of newer states."""
 
     snapshot: Snapshot
     damaged: tuple[str, ...] = ()
     """Why newer states cannot be read, newest first."""
     is_older: bool = False
-    """The user chose to go back although a newer state is readable."""
+    """Whether the user chose this state although a newer one is readable."""
 
 
 def find_last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
@@ -110,7 +110,7 @@ def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun |
 def find_newest_base(
     store: ObjectStore, remains: StateFiles, last: LastRun | None, far: LastSerial, *, lineage: str
 ) -> RepairBase:
-    """Return the newest readable state to continue from; the empty state if none was written."""
+    """Return the newest readable state; the empty state if none was written."""
     damaged = list(_find_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
         good: list[Snapshot] = []
@@ -133,7 +133,7 @@ def find_newest_base(
 def find_chosen_base(
     store: ObjectStore, remains: StateFiles, chosen: str, far: LastSerial, *, lineage: str
 ) -> RepairBase:
-    """Return the state to continue from that the user chose, by serial or key."""
+    """Return the state that the user chose, by serial or key."""
     if chosen == "0":
         return _check_newer(store, remains, Snapshot(lineage, 0), far)
     rows = [row for row in remains.snapshots if chosen in (str(row.serial), row.key)]
@@ -201,9 +201,8 @@ class ForgottenRun:
 
     run: str
     actions: tuple[str, ...]
-    """Ids of planned actions; of finished actions if only its result remains."""
+    """Ids of planned actions, or of finished actions if only the result exists."""
     command: str = ""
-    """Empty if only its result is left."""
     who: str | None = None
     started: str | None = None
 
@@ -212,13 +211,13 @@ class ForgottenRun:
 
     @classmethod
     def from_file(cls, file: RunFile) -> ForgottenRun:
-        """Return a run with the actions it planned."""
+        """Return a run with its planned actions."""
         actions = tuple(str(action["id"]) for action in file.actions)
         return cls(file.run, actions, file.command, file.who, file.started or None)
 
 
 def list_forgotten_runs(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[ForgottenRun, ...]:
-    """Return the runs that began on `serial` or later, earliest first: a state of this serial lacks their work."""
+    """Return the runs that began on `serial` or later, earliest first. A state of this serial lacks their work."""
     forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
         file = read_run(store, trace.run)
@@ -237,7 +236,7 @@ def _find_runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], se
 
 @dataclass(frozen=True, slots=True)
 class UnsettledWork:
-    """Work that the open run left, which the next apply settles. `unreadable`: why it is unknown."""
+    """Work of the open run that the next apply settles. `unreadable` is the error if the work is unknown."""
 
     run: str
     in_doubt: tuple[str, ...] = ()
@@ -247,7 +246,7 @@ class UnsettledWork:
 
 @dataclass(frozen=True, slots=True)
 class UnlockResult:
-    """The lease that was freed, and the work that its run left."""
+    """The freed lease, and the unfinished work of its run."""
 
     was_free: bool
     run: str | None = None
@@ -259,7 +258,7 @@ class UnlockResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockRequest:
-    """Request to free a lease. `run` is the dead run; `None`: wait for a whole lease without change."""
+    """Request to free a lease. If `run`, the dead run, is `None`, wait for a full lease without a change."""
 
     owner: Owner | None = None
     run: str | None = None
@@ -269,10 +268,10 @@ class UnlockRequest:
 
 
 async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) -> UnlockResult:
-    """Free the lease: at once if the dead run is named, else after a whole lease without change.
+    """Free the lease: at once if the dead run is named, otherwise after a full lease without a change.
 
     Raises:
-        LeaseError: The lease is alive or another run's.
+        LeaseError: The holder is alive, or is another run.
     """
     watch = LeaseWatch()
     first: Lockfile | None = None
@@ -311,7 +310,6 @@ def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
 async def _take_lease(
     store: ObjectStore, effects: Effects, held_file: StoredLockfile, wanted: UnlockRequest
 ) -> Lease | None:
-    """Take the lease under the next epoch. Return `None` if the old holder wrote first."""
     held = held_file.lockfile.lease.model_copy(
         update={
             "epoch": held_file.lockfile.lease.epoch + 1,
@@ -329,17 +327,16 @@ async def _take_lease(
         version = await effects.run_blocking(lambda: store.swap(KEY, ours.to_bytes(), expected=held_file.version))
     except LostRaceError as error:
         if wanted.run is not None:
-            return None  # a renewal of the named run: try again
+            return None  # the named run renewed the lease: try again
         current = await effects.run_blocking(lambda: read_lockfile(store))
         raise _alive_error(held_file.lockfile if current is None else current.lockfile) from error
     return Lease(store, effects, StoredLockfile(ours, version), sent=sent)
 
 
 async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
-    """Write a takeover into the open run's journal, so that its next intent fails."""
     async with lease:
         if before.open_run is not None:
-            with suppress(UserError):  # `doubt` reports an unreadable journal
+            with suppress(UserError):  # `UnlockResult.doubt` reports an unreadable journal
                 await take_over(lease, effects, before.open_run.run)
         doubt = await effects.run_blocking(lambda: _find_doubt(lease.store, before))
     return UnlockResult(
@@ -385,40 +382,39 @@ _MOVE_AWAY_HINT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairChoice:
-    """What the user decided about a repair."""
+    """The user's choices for a repair."""
 
     snapshot: str | None = None
-    """Serial or key of the state to continue from, if the newest is lost."""
+    """Serial or key of the state from which to continue if the newest is lost."""
     without_run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Problems of a state and the new lockfile."""
+    """Problems of a state, and the lockfile that repairs them."""
 
     problems: tuple[str, ...]
     base: Snapshot
     lockfile: Lockfile
     body: bytes | None
-    """A new snapshot: an older state under a new serial, or one rebuilt from a journal."""
+    """A new snapshot: an older state with a new serial, or one rebuilt from a journal."""
     rebuilt_from: str | None
     forgotten: tuple[ForgottenRun, ...]
-    """Runs whose work exists on the clusters but not in the record."""
     abandoned_run: str | None
-    """Run whose unfinished work the repair abandons, if any."""
+    """Run whose unfinished work the repair abandons."""
     stored: StoredObject | None
     former_lineage: str | None = None
-    """The lockfile's lineage, if all snapshots have another."""
+    """Lineage of the lockfile if all snapshots have another lineage."""
 
 
 def plan_repair(
     store: ObjectStore, remains: StateFiles, owner: Owner, choice: RepairChoice, *, lineage: str
 ) -> Repair | None:
-    """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
+    """Return the repair of a state; `None` if it has no problems. `lineage` is used if no file has one.
 
     Raises:
-        UserError: The state is another owner's or of a newer version, or the user must decide.
-        LeaseError: A process holds the lease of a current lockfile.
+        UserError: The state has another owner or a newer version, or the user must choose.
+        LeaseError: A process holds the lease of the newest lockfile.
     """
     symptoms = find_symptoms(store, remains, owner)
     if not symptoms.problems:
@@ -551,7 +547,7 @@ class _RepairPlanner:
         if is_ended and not is_closed:
             message = f"the journal of run {last.run} is truncated: the run ended, and its journal does not record it"
             raise UserError(message, hint=RESTORE)
-        # The base may contain all work of a closed run, whose own base may be gone.
+        # The base may contain all work of a closed run, and the run's own base may be missing.
         if is_closed and not base.damaged and (base.is_older or is_ended or not _is_based_on(last.file, base)):
             return None
         unfinished = read_unfinished(self._store, last.file)
@@ -565,7 +561,6 @@ class _RepairPlanner:
         return unfinished
 
     def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: RepairBase) -> bool:
-        """Return whether the last run surely wrote the lost newest state: later runs may be lost, too."""
         if last.end is not None:
             return last.end.serial == self._last_serial.serial
         if self._current is not None and closed.file.epoch == self._current.lease.epoch:
@@ -583,7 +578,7 @@ class _RepairPlanner:
         )
 
     def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
-        """Give an older state a new serial, because serials only grow."""
+        """Write an older state under a new serial, because serials only increase."""
         top = self._last_serial.serial
         if rebuilt is not None:
             return encode_next_snapshot(replace(base, serial=top), rebuilt.file.run, rebuilt.compute_progress().record)

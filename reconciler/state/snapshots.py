@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
 _RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+(?:,"settles":"([^"\\]*)")?}\Z')
-"""End of a snapshot. Its keys are sorted, so its run is found without parsing resources."""
+"""End of a snapshot. Keys are sorted, so the run is found without parsing the resources."""
 _TAIL: Final = 512
 _LEVEL: Final = 6
 _RESTORE: Final = (
@@ -37,7 +37,7 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state as stored. Serial 0 is the empty state, which is no object and has no `sha256`."""
+    """A stored state. Serial 0 is the empty state; it has no object and no `sha256`."""
 
     lineage: str
     serial: int
@@ -46,15 +46,15 @@ class Snapshot:
     run: str = ""
     key: str = ""
     previous: str | None = None
-    """Key of the previous snapshot; decides which of two snapshots of a serial was committed."""
+    """Key of the previous snapshot. It shows which of two snapshots with one serial was committed."""
     bytes: int = 0
     lockfile: Lockfile | None = field(default=None, compare=False)
-    """The lockfile through which it was read, if any."""
+    """The lockfile that named the snapshot, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """A line of the history. Two have one serial if a run died between writing and committing."""
+    """A stored snapshot. Two have the same serial if a run died before its commit."""
 
     serial: int
     key: str
@@ -62,7 +62,7 @@ class SnapshotRow:
 
 
 def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
-    """Return the current state without a lock; `None` if nothing was ever applied."""
+    """Return the current state without a lock; `None` before the first apply."""
     lockfile = read_lockfile(store, owner=owner)
     return None if lockfile is None else read_snapshot_of(store, lockfile.lockfile)
 
@@ -85,7 +85,7 @@ def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
 
 
 def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
-    """Return the state committed as `serial`; passing `current` saves a read if it is that state."""
+    """Return the state committed as `serial`. `current` saves a read if it has this serial."""
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
         return current
@@ -101,7 +101,7 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
 
 
 def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
-    """Return the snapshot that a line of the history names."""
+    """Return the snapshot of a history row."""
     snapshot = _read_parsed(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
@@ -111,7 +111,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
-    """Return the record of the snapshot with this serial and sha256; empty for serial 0."""
+    """Return the record with this serial and sha256; empty for serial 0."""
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
@@ -134,7 +134,7 @@ def list_snapshots(store: ObjectStore) -> tuple[SnapshotRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRuns:
-    """The run that wrote a snapshot, and the open run whose work it settled."""
+    """The run that wrote a snapshot, and the open run whose results it includes."""
 
     run: str
     settles: str | None = None
@@ -154,7 +154,7 @@ def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | N
 
 
 def read_run_id(store: ObjectStore, row: SnapshotRow) -> str | None:
-    """Return the run that wrote a snapshot; `None` if unreadable."""
+    """Return the id of the run that wrote a snapshot; `None` if unreadable."""
     runs = read_snapshot_runs(store, row)
     return None if runs is None else runs.run
 
@@ -162,9 +162,9 @@ def read_run_id(store: ObjectStore, row: SnapshotRow) -> str | None:
 def encode_snapshot(
     lockfile: Lockfile, run: str, record: Record, *, settles: str | None = None
 ) -> tuple[StatePointer, bytes]:
-    """Return the pointer and body of the next snapshot. Equal records give equal bytes.
+    """Return pointer and body of the snapshot after a lockfile's. Equal records give equal bytes.
 
-    `settles` is the open run whose work it contains.
+    `settles` is the open run whose results it includes.
     """
     previous = "" if lockfile.state is None else lockfile.state.key
     return encode_next_snapshot(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record, settles=settles)
@@ -173,7 +173,7 @@ def encode_snapshot(
 def encode_next_snapshot(
     before: Snapshot, run: str, record: Record, *, settles: str | None = None
 ) -> tuple[StatePointer, bytes]:
-    """Return the pointer and body of the next snapshot after `before`."""
+    """Return pointer and body of the snapshot after `before`."""
     serial = before.serial + 1
     head = {"format": FORMAT, "lineage": before.lineage, "serial": serial, "previous": before.key or None, "run": run}
     if settles is not None:
@@ -256,7 +256,6 @@ def _decode_entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, 
 
 
 def _decode_resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
-    """Decode each spec once: topics share few."""
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
         return RESOURCE.validate_python({**raw, "spec": specs[known]})
@@ -267,7 +266,7 @@ def _decode_resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]
 
 
 def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> Mapping[Address, str | None]:
-    """Return the incarnations of recorded resources of a kind, without parsing them."""
+    """Return the incarnations of recorded resources of a kind, without parsing the resources."""
     lockfile = read_lockfile(store, owner=owner)
     if lockfile is None or lockfile.lockfile.state is None:
         return {}

@@ -1,1 +1,1 @@
-"""Commands that show clusters and act on them at once."""
+"""Commands that show clusters, or change them without the files."""

@@ -44,7 +44,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 @contextmanager
 def open_output(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[BinaryIO]:
-    """Open the output, exclusively if it is a file."""
+    """Open the output; lock it if it is a file."""
     if options.output is None:
         yield stdout
         return
@@ -58,7 +58,7 @@ def open_output(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterato
         with stream:
             yield stream
     except OSError as error:
-        # Errors of failed writes, as on a full disk, do not name the file.
+        # An `OSError` of a write, such as a full disk, does not name the file.
         error.filename = error.filename or str(options.output)
         raise
 
@@ -76,7 +76,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """Lock the file through the kernel, which releases the lock if the process dies."""
+    """Use a kernel lock, because it is released if the process dies."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -108,7 +108,6 @@ def _prepare_output(stream: BinaryIO, options: ConsumeOptions) -> None:
 
 
 def _find_last_line_end(stream: BinaryIO) -> int:
-    """Return the end of the last complete line. Offsets of an incomplete one were never committed."""
     at = stream.seek(0, 2)
     while at > 0:
         start = max(0, at - _CHUNK_BYTES)
@@ -124,7 +123,7 @@ _POLL_PAUSE_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 5_000
 """Same as Kafka's `auto.commit.interval.ms`."""
 _IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
-"""Commit also without new records, so that the broker does not expire the group."""
+"""Commits without new records prevent the broker from expiring the group."""
 
 _NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
 
@@ -133,7 +132,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadMode:
-    """Isolation level of reads, and handling of lost offsets."""
+    """Isolation level of reads, and callback for lost offsets."""
 
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
@@ -153,13 +152,13 @@ class NamedTopic:
     is_one: bool = True
 
     def list_logs(self) -> dict[str, TopicLog]:
-        """Return the log by full name."""
+        """Return the topic's log by full name."""
         return {full_name_of(self.address): self.how.open_log(self.provider, self.address)}
 
 
 @dataclass(frozen=True, slots=True)
 class MatchingTopics:
-    """All topics of a cluster that match a regular expression, listed again at each poll."""
+    """Topics of a cluster that match a regular expression. Each poll lists them again."""
 
     provider: Provider
     cluster: str
@@ -197,7 +196,7 @@ Source: TypeAlias = NamedTopic | MatchingTopics
 
 
 class OffsetTracker:
-    """Offsets written to the output, and offsets committed, by partition. Without a group nothing is committed."""
+    """Tracks written and committed offsets by partition. Without a group, nothing is committed."""
 
     def __init__(
         self, groups: Groups | None, group: str, stream: BinaryIO, now_ms: Callable[[], int], *, is_whole: bool
@@ -216,7 +215,7 @@ class OffsetTracker:
         return {} if self._groups is None else self._groups.read_committed_offsets(self._group, [topic])
 
     def record_written(self, place: TopicPartition, offset: int) -> None:
-        """Record that all records below an offset were written, and commit if an interval has passed."""
+        """Record that all records below an offset were written. Commit at intervals."""
         self._is_new = self._is_new or self._written.get(place) != offset
         self._written[place] = offset
         since_ms = self._now_ms() - self._committed_ms
@@ -224,11 +223,11 @@ class OffsetTracker:
             self._commit_written()
 
     def drop_topics(self, topics: Collection[str]) -> None:
-        """Drop deleted or recreated topics; their offsets must not be committed."""
+        """Forget offsets of deleted or recreated topics, so that they are never committed."""
         self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
 
     def commit_all(self) -> None:
-        """Commit all written offsets."""
+        """Commit all offsets written so far."""
         self._commit_written()
 
     def _commit_written(self) -> None:
@@ -241,7 +240,7 @@ class OffsetTracker:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads the records of a source up to its end, or follows the source."""
+    """Reads a source up to its end, or continuously."""
 
     source: Source
     options: ConsumeOptions
@@ -250,7 +249,7 @@ class TopicReader:
     warn: Callable[[str], None]
 
     def read_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of up to `max_records` records in total. With several topics, add a column `topic`."""
+        """Yield batches, up to `max_records` records. With several topics, add a column `topic`."""
         left = self.options.max_records
         for topic, partition, batch in self._read_all() if left != 0 else ():
             taken = batch if left is None else batch.slice(0, left)
@@ -280,8 +279,7 @@ class TopicReader:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    # If the group read uncommitted records before, its offset exceeds the last stable one. Do not reset
-                    # it.
+                    # Do not reset the offset of a group that read uncommitted records.
                     self.progress.record_written(place, min(at[place], offsets.end))
             if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
@@ -343,7 +341,7 @@ class TopicReader:
 
 
 def check_start_option(text: str) -> None:
-    """Check the value of `--from`, before the output is changed."""
+    """Validate the value of `--from`."""
     if text.isdecimal():
         _parse_offset(text)
     elif text not in {"earliest", "latest"}:
@@ -399,7 +397,7 @@ def consume(
 ) -> ConsumeResult:
     """Write records up to the current end; with `follow`, until stopped.
 
-    A crash repeats records but loses none, because offsets are committed last.
+    Offsets are committed last, so a crash can repeat records but loses none.
     """
     check_start_option(options.start)
     form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))
@@ -441,7 +439,7 @@ def _open_tracker(
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = require_groups(source.provider)
     group = groups.platform_name(options.group)
-    # Brokers reject an invalid group here, before records are written.
+    # Brokers reject an invalid group before records are written.
     groups.commit(group, {})
     is_whole = options.output_format == "parquet"
     return OffsetTracker(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
@@ -468,26 +466,25 @@ def _choose_output_format(options: ConsumeOptions) -> OutputFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """Options of `topic consume`. `output` `None`: standard output."""
+    """Options of `topic consume`. Without `output`, records go to standard output."""
 
     output: Path | None = None
     output_format: str = "records"
     partition: int | None = None
     start: str = "earliest"
-    """`earliest`, `latest`, an offset, or a time. Committed offsets of `group` take precedence."""
+    """`earliest`, `latest`, an offset or a time. Committed offsets of `group` take precedence."""
     max_records: int | None = None
     isolation: Isolation = "read_committed"
     follow: bool = False
     group: str | None = None
-    """Consumer group: read from its committed offsets, and commit what was written."""
     regex: str | None = None
     skip_missing: bool = False
-    """Report lost offsets and continue. Otherwise fail."""
+    """Report lost offsets and continue, instead of failing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
-    """Options of `topic produce`. `input` `None`: standard input; `input_format` `None`: by file name."""
+    """Options of `topic produce`. `None` means standard input, or the file name's format."""
 
     input: Path | None = None
     input_format: str | None = None
@@ -509,7 +506,7 @@ class ProduceResult:
 def produce(
     reach: SiteOptions, address: str, options: ProduceOptions, *, stdin: BinaryIO, report: Callable[[int, int], None]
 ) -> ProduceResult:
-    """Append every record of the input. `report` receives the records and bytes so far."""
+    """Append all records of the input. `report` receives numbers of records and bytes."""
     site = reach.open_site()
     topic = parse_topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")

@@ -33,7 +33,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,4000}")
 
 @dataclass(frozen=True, slots=True)
 class GroupNames:
-    """The groups of one cluster."""
+    """Group names of one cluster."""
 
     cluster: str
     groups: tuple[str, ...]
@@ -49,7 +49,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """Group, topic and partition to change. `None`: all topics or partitions."""
+    """A group change. Without `topic` or `partition`, it applies to all."""
 
     cluster: str
     group: str
@@ -71,12 +71,12 @@ class GroupReset:
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """Offsets to delete: those of one topic, or the whole group."""
+    """Deletion of a whole group, or of its offsets in one topic."""
 
     cluster: str
     group: ConsumerGroup
     topic: str | None
-    """Null: the whole group."""
+    """`null` if the whole group is deleted."""
 
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
@@ -94,7 +94,7 @@ def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGro
 def reset_group(
     reach: SiteOptions, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
 ) -> GroupReset:
-    """Set a group's committed offsets; raises `BlockedError` while the group reads the topics.
+    """Set committed offsets of a group. Raises `BlockedError` while the group reads the topics.
 
     `confirm` is called only if an offset changes.
     """
@@ -116,7 +116,7 @@ def reset_group(
 
 
 def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
-    """Delete a group, or its offsets of one topic; raises `BlockedError` while the group reads them."""
+    """Delete a group, or its offsets in one topic. Raises `BlockedError` while it reads the topics."""
     name, topic = parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
     consumer_group = groups.describe(change.group)
@@ -133,7 +133,7 @@ def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[
 
 
 def parse_reset(text: str) -> Reset:
-    """Parse the value of `--to`: `earliest`, `latest`, an offset, a signed shift, or a time."""
+    """Parse `earliest`, `latest`, an offset, a signed shift, or a time."""
     if text == "earliest":
         return ToEarliest()
     if text == "latest":
@@ -158,7 +158,7 @@ def parse_reset(text: str) -> Reset:
 
 
 def parse_cluster_name(text: str) -> str:
-    """Return the cluster named by a name or an address."""
+    """Return the name of a cluster, given its name or address."""
     return text.removeprefix("cluster/")
 
 

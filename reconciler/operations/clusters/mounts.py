@@ -51,7 +51,7 @@ A = TypeVar("A")
 
 
 def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the named clusters, or all with object storage, sorted."""
+    """Return the named clusters, sorted. Without names, return all clusters with object storage."""
     if not names:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
     unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names}))
@@ -61,7 +61,7 @@ def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def get_storage_url(site: Site, cluster: str) -> str:
-    """Return the URL of the object storage of a cluster."""
+    """Return the URL of a cluster's object storage."""
     declared = site.clusters[cluster].spec.object_storage
     if declared is None:
         hint = "Declare its objectStorage: topics are mounted from it."
@@ -70,13 +70,13 @@ def get_storage_url(site: Site, cluster: str) -> str:
 
 
 def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
-    """Call a function for each cluster in parallel. Return results and errors by cluster name."""
+    """Call a function for clusters in parallel. Return results and errors by cluster name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return wait_for_all({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
 def unread_clusters_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
-    """Return one error for all unreadable clusters, or `None`."""
+    """Return one error that names all unreadable clusters, or `None`."""
     if not lost:
         return None
     for name in sorted(lost):
@@ -107,7 +107,7 @@ class ClusterMigration:
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that users may apply in this state."""
+        """Verbs that users may apply in the current state."""
         return self.lifecycle.list_legal_verbs(self.state)
 
     @property
@@ -122,7 +122,7 @@ class ClusterMigration:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """Recorded migrations of clusters. Completed ones have no record."""
+    """Recorded migrations. Records of completed migrations do not exist."""
 
     migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
@@ -151,7 +151,7 @@ def change_migration(
     confirm: Callable[[ClusterMigration], bool],
     stop: Stop,
 ) -> ClusterMigration:
-    """Cancel a migration and wait for the cancellation, or delete its record."""
+    """Cancel a migration and wait for it, or delete the migration's record."""
     site = reach.open_site()
     migrations, lost = _read_migrations(reach, site, cluster)
     verdict = unread_clusters_error(lost)
@@ -243,24 +243,24 @@ class MountRow:
     """A topic at one location in object storage."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, permanent."""
+    """Permanent location, `<topic>/<cluster uuid>/<initial revision>`."""
     name: str
-    """Name on its owner. For a mountable topic its original name."""
+    """Name on the owner. A mountable topic has its original name."""
     state: MountableState
     storage: str
     clusters: tuple[str, ...]
     owner: str | None = None
-    """Id of the cluster that owns the topic or is mounting it. Null: no owner."""
+    """Id of the cluster that owns or is mounting the topic. `null` if none does."""
     owner_name: str | None = None
-    """Name of the owner. Null: the workspace does not declare it."""
+    """Name of the owner. `null` if the workspace does not declare that cluster."""
     partitions: int | None = None
-    """Null: unknown."""
+    """`null` if unknown."""
     records: int | None = None
-    """As of the last unmount. Null: never unmounted."""
+    """Number of records at the last unmount. `null` if there was none."""
     bytes: int | None = None
-    """As of the last unmount. Null: never unmounted."""
+    """Size at the last unmount. `null` if there was none."""
     since_ms: int | None = None
-    """Time of the last change of `state`. Null: unchanged since the creation."""
+    """Time of the last change of `state`. `null` if `state` never changed."""
     migrations: tuple[ClusterMigration, ...] = ()
 
 
@@ -300,7 +300,7 @@ class _ClusterMigrations:
 
 
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
-    """Return the topics in object storage, limited to these clusters and states."""
+    """Return the topics in object storage. `clusters` and `states` limit the result."""
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
         if state not in known:
@@ -353,7 +353,7 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return cluster names by id, for reachable clusters. Ids in object storage are included."""
+    """Return names of reachable clusters by id, including ids in object storage."""
 
     def read_ids(name: str) -> set[str]:
         provider = site.providers[name]
@@ -365,7 +365,7 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def replace_cluster_ids(site: Site, text: str) -> str:
-    """Replace the ids of reachable clusters in a text by their names."""
+    """Replace ids of reachable clusters in a text by names."""
     if not _CLUSTER_ID.search(text):
         return text
     names = read_cluster_names(site, site.clusters)
@@ -445,7 +445,7 @@ def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
 
 
-# `mount release` takes a topic from an owner that no longer exists. Only the user can know that.
+# Only the user knows whether an owner no longer exists.
 
 
 _VERB: Final = "release"
@@ -458,26 +458,25 @@ class ReleaseRequest:
     location: str
     owner: str
     cluster: str | None = None
-    """Cluster whose object storage has the topic; `None`: any."""
+    """Cluster whose object storage contains the topic. `None` searches all."""
     allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A topic whose ownership is removed, so that any cluster can mount it."""
+    """Release of a topic, after which any cluster can mount it."""
 
     topic: MountableTopic
     owner: str
     owner_name: str | None
-    """Name of the owner. `None`: it is no reachable cluster of the workspace."""
+    """`None` if the owner is no reachable cluster of the workspace."""
     clusters: tuple[str, ...]
-    """Clusters of the workspace that can mount the topic."""
 
 
 def release_topic(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Take a topic from its owner, so that any cluster can mount it. `allow` must name the topic."""
+    """Remove a topic's owner, so that any cluster can mount it. `allow` must name the topic."""
     site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
@@ -554,11 +553,11 @@ class UnmountedTopic:
 
     mounting: Address
     location: str | None
-    """Location at the unmount; `None`: unknown."""
+    """Location at the unmount. `None` if unknown."""
 
     @property
     def description(self) -> str:
-        """Text for users. It is also correct if another cluster has mounted the topic."""
+        """Description that remains correct if another cluster mounts the topic."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
@@ -577,12 +576,12 @@ def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unm
 
 @contextmanager
 def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
-    """Replace a "does not exist" error raised inside if the topic is unmounted: name its location."""
+    """Add an unmounted topic's location to a "does not exist" error raised inside."""
     try:
         yield
     except NotAuthorizedError:
         raise
-    # The caller may not learn the topic's location.
+    # The caller may not be authorized to see the location.
     except UserError as error:
         explanation = None if _topic_exists(site, topic) else _explain_missing_topic(site, topic)
         if explanation is None:
@@ -601,7 +600,6 @@ def _explain_missing_topic(site: Site, topic: Address) -> UserError | None:
     known = find_unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
         return None
-    # The topic is probably misspelt.
     register = _find_register(site, topic, known)
     location = register.location if register is not None else known.location if known is not None else None
     if known is None and register is None:

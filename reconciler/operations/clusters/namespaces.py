@@ -42,7 +42,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out one order for a namespace, completely or not at all."""
+    """Apply one order to a namespace, completely or not at all."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
@@ -83,7 +83,7 @@ def _check_name(name: str) -> None:
 
 
 def parse_access_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
-    """Parse the YAML of an access rule in an option."""
+    """Parse an option's access rule in YAML."""
     try:
         typed = yaml.safe_load(text)
         return NamespaceAcl.model_validate({**(defaults or {}), **typed} if isinstance(typed, dict) else typed)
@@ -109,18 +109,18 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
 
 
 class QuotaUsage(NamedTuple):
-    """A limit of a namespace, and its use including nested namespaces."""
+    """A quota of a namespace, and its use including nested namespaces."""
 
     quota: str
     limit: int
     used: int | None
-    """Null: some topic was not measured."""
+    """`null` if a topic was not measured."""
 
 
 def compute_quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
-    """Return the quotas of a namespace with their use. `partitions`: partition counts of all topics by full name."""
+    """Return quotas and use of a namespace. `partitions` has each topic's partition count."""
     limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
     cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
     inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
@@ -140,18 +140,18 @@ def read_quota_limits(item: DeclaredResource | Observed | None) -> Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """A namespace with its topic count, inheritable configs, and quotas."""
+    """A namespace with topic count, inheritable configs and quotas."""
 
     address: Address
     topics: int
-    """Topics directly in the namespace."""
+    """Number of topics directly in the namespace."""
     configs: Mapping[str, str]
     quotas: tuple[QuotaUsage, ...] = ()
-    """Its own limits. Unlimited quotas are omitted."""
+    """Limits of this namespace. Unlimited quotas are omitted."""
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
-    """Return the namespaces of one or all clusters; with `under` only nested ones."""
+    """Return namespaces of one or all clusters. With `under`, return only nested ones."""
     site = reach.open_site()
     names = site.clusters_to_read if cluster is None else [cluster]
     rows = []

@@ -1,4 +1,4 @@
-"""Topics of a workspace as DataFrames in the user's Spark session."""
+"""Topics of a workspace as Spark DataFrames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTIONS_HINT: Final = (
 def register_topic_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
     """Make the format `topic-log` of a Spark session open topics of this workspace.
 
-    `environ` resolves secrets. It is pickled, but not shown in query plans, options or logs.
+    `environ` resolves secrets. It is pickled, but never shown in query plans, options or logs.
     """
     opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends, opener.topics)

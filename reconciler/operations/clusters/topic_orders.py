@@ -1,4 +1,4 @@
-"""`topic create`, `alter` and `delete`: for emergencies, without the files."""
+"""`topic create`, `alter` and `delete`, which do not use the files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def change_topic(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out one order for a topic.
+    """Apply one order to a topic.
 
-    The state is not changed: the next plan reports a new topic as unmanaged, and configs as drift.
+    The state does not change. The next plan reports a new topic as unmanaged, and changed configs as drift.
     """
     topic = parse_topic_address(order.topic)
     site = emergency.open_site()
@@ -51,7 +51,7 @@ def delete_topics(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete topics with their records. A failure does not stop the others."""
+    """Delete topics and their records. A failure does not stop the others."""
     for address in addresses:
         if "*" in address:
             message = f"{address} may name more than one topic, and a delete takes no patterns"

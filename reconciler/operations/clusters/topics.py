@@ -39,19 +39,18 @@ if TYPE_CHECKING:
     from reconciler.resources.topic_profile import Profile
 
 _SEPARATOR: Final = re.compile("[._-]")
-"""Characters that may end a namespace in topic names on brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. `stable` is the last stable offset; broker fields are null on platforms without brokers."""
+    """One partition. `stable` is the last stable offset. Without brokers, their fields are `null`."""
 
     partition: int
     start: int
     stable: int
     end: int
     leader: int | None = None
-    """Broker id; -1: none."""
+    """Broker id; -1 if there is no leader."""
     replicas: tuple[int, ...] | None = None
     in_sync: tuple[int, ...] | None = None
 
@@ -63,27 +62,27 @@ class TopicDescription:
     address: Address
     incarnation: str | None
     groups: tuple[ConsumerGroup, ...] | None
-    """Consumer groups with committed offsets in this topic. Null: unknown."""
+    """Consumer groups with committed offsets in the topic. `null` if unknown."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
-    """Null: not measured."""
+    """`null` if not measured."""
     bytes: int | None
-    """Null: not measured."""
+    """`null` if not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
-    """Rules that apply and that the caller may see; those of namespaces first."""
+    """Applicable rules that the caller may see; rules of namespaces come first."""
     storage: TopicStorage | None = None
-    """Bytes by tier. Null: the topic was never tiered, or the platform has no tiers."""
+    """Bytes in local and remote storage. `null` if the topic was never tiered."""
     migration: Migration | None = None
-    """The topic's mount or unmount in progress."""
+    """Mount or unmount in progress."""
     following: FollowedSource | None = None
-    """The mirror's source. Null: an ordinary topic."""
+    """Source of a mirror. `null` for other topics."""
 
 
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
     """Return the matching topics and mirrors of all clusters.
 
-    `sizes` also measures them, one request per partition, up to a thousand partitions.
+    `sizes` also measures up to a thousand partitions, with one request each.
     """
     site = reach.open_site()
     names = [name for name in site.clusters_to_read if pattern is None or _may_match_cluster(name, pattern)]
@@ -101,7 +100,7 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
 
 
 def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
-    """Return partitions, offsets, size, configs and ACLs of one topic."""
+    """Return partitions, offsets, size, configs and ACLs of a topic."""
     site = reach.open_site()
     topic = parse_topic_address(address)
     provider = get_address_provider(site, topic)
@@ -153,7 +152,7 @@ def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return a topic's or mirror's address on its cluster, and an inventory with it."""
+    """Return the address of a topic or mirror, and an inventory that contains it."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
     tiers = list_levels(split_name(name)[0])
@@ -162,7 +161,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
-            provider.open_log(topic)  # Reject callers that may not learn whether it exists.
+            provider.open_log(topic)  # Reject callers that may not know whether the topic exists.
     for address in (topic, mirror):
         if address in observed:
             hidden = observed[address].hidden
@@ -175,7 +174,6 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
 
 
 def _find_similar(topic: Address, known: Sequence[Address]) -> Sequence[str]:
-    """Return the address whose name differs only in separators, such as the name on the brokers; else a similar one."""
     folded = _SEPARATOR.sub(":", topic)
     return [address for address in known if _SEPARATOR.sub(":", address) == folded][:1] or find_similar(topic, known)
 
@@ -193,7 +191,7 @@ def _add_size(topic: TopicShown, size: Measure | None) -> TopicShown:
 def parse_wanted_configs(
     capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC"
 ) -> dict[str, Any]:
-    """Return the configs of the command line, normalized. `None` resets a config."""
+    """Return normalized configs of the command line. `None` resets a config."""
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
         if key not in capabilities.configs:
@@ -214,11 +212,11 @@ MAX_PARTITIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """Storage of topics by tier, sorted by address."""
+    """Local and remote storage of topics, sorted by address."""
 
     topics: tuple[TopicStorage, ...]
     unmeasured: int = 0
-    """Topics beyond the limit of partitions."""
+    """Number of topics beyond the limit of partitions."""
 
 
 def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
@@ -227,7 +225,7 @@ def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
 
 
 def read_topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
-    """Return the storage of matching topics; by default of all."""
+    """Return the storage of matching topics. Without patterns, return all."""
     site = reach.open_site()
     storages = {
         storage.address: storage
@@ -292,18 +290,18 @@ def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorag
 
 @dataclass(frozen=True, slots=True)
 class ProfiledTopic:
-    """Profile of one topic's records, and the engine that read them."""
+    """Profile of a topic's records, and the engine that read them."""
 
     address: Address
     profile: Profile
     retention_ms: int | None
-    """The profile counts older records separately. Null: not requested."""
+    """Age beyond which records are counted separately. `null` if not requested."""
     engine: str | None
-    """Where Spark ran. Null: the topic has no records."""
+    """Where Spark ran. `null` if the topic has no records."""
 
 
 def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:
-    """Profile a topic up to its last stable offsets. Raises `MissingSparkError`: a profile needs Spark."""
+    """Profile a topic up to its last stable offsets. Raises `MissingSparkError` without Spark."""
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here runs jobs
 
     site = reach.open_site()

@@ -1,1 +1,1 @@
-"""Mirror commands, and rounds over all mirrors."""
+"""Mirror commands, and rounds that copy mirrors."""

@@ -1,4 +1,4 @@
-"""`link create`, `alter`, `pause`, `resume` and `delete`: for emergencies, without the files."""
+"""`link create`, `alter`, `pause`, `resume` and `delete`, which do not use the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONLY_IN_FILES: Final = {
 def create_links(
     emergency: EmergencyRun, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create links; of bidirectional ones also the other half. `fields` as in a manifest's spec."""
+    """Create links. Bidirectional links are created on both clusters. `fields` belong to a manifest's spec."""
     check_link_arguments(texts)
     for text in texts:
         if _ANY in text:
@@ -66,7 +66,7 @@ def order_links(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out an order for each link that the arguments name.
+    """Apply an order to each link that the arguments name.
 
     `order` receives the address, and whether the user typed it in full.
     """
@@ -99,7 +99,7 @@ def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
-    """Return parsed new values of link fields. `None` resets a field."""
+    """Return new values of link fields. `None` resets a field."""
     for key in resets:
         _check_field_known(key)
     content = {"source": "any", **parse_link_fields(fields)}

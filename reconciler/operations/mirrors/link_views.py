@@ -1,4 +1,4 @@
-"""`link list` and `describe`, and the selection of links."""
+"""`link list` and `describe`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIST: Final = "See the links with: reconciler link list"
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link and the number of its mirrors by state."""
+    """A link, and its number of mirrors by state."""
 
     cluster: str
     """Destination cluster, which owns the link."""
@@ -45,12 +45,12 @@ class LinkRow:
 
     @property
     def live(self) -> int:
-        """Number of mirrors that are not stopped. They prevent the link's deletion (F-C-090)."""
+        """Number of mirrors that are not stopped. They prevent deletion of the link (F-C-090)."""
         return sum(count for status, count in self.mirrors.items() if status is not MirrorStatus.STOPPED)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that users may apply in the link's state."""
+        """Verbs that users may apply in the current state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 
@@ -68,7 +68,7 @@ class LinkList:
 
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
-    """Return the links of these clusters; by default of all."""
+    """Return the links of these clusters. Without names, return all."""
     site = reach.open_site(is_reader=True)
     names = tuple(sorted({name.removeprefix("cluster/") for name in clusters})) or tuple(sorted(site.clusters))
     for name in names:
@@ -83,7 +83,7 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
 
 
 def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, ...]:
-    """Return the links that addresses and patterns name."""
+    """Return the links that match addresses or patterns."""
     check_link_arguments(texts)
     site = reach.open_site(is_reader=True)
     recorded = reach.read_recorded_ids(site)
@@ -108,7 +108,7 @@ def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
 
 
 def check_link_arguments(texts: Sequence[str]) -> None:
-    """Check the syntax of the arguments before any cluster is opened."""
+    """Check the syntax of the arguments."""
     if not texts:
         raise UsageError("no links were named", hint="For example link/east/twin, or 'link/east/*'.")
     for text in texts:
@@ -118,9 +118,9 @@ def check_link_arguments(texts: Sequence[str]) -> None:
 def select_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
-    """Return the links that the arguments name. The value is true if an address named it, not a pattern.
+    """Return the selected links. The value is true if an address named the link.
 
-    Only patterns query clusters. If a pattern skips a cluster in `recorded`, warn.
+    Only patterns query clusters. Warn if a pattern skips a cluster in `recorded`.
     """
     patterns = [text for text in texts if _ANY in text]
     links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)

@@ -25,9 +25,9 @@ class RoleOptions:
     """Options of the verbs that change roles."""
 
     timeout_ms: int | None = None
-    """For a promotion: time in which the lag must shrink. `None`: as the link specifies."""
+    """Time limit for a promotion's lag to shrink. `None` uses the link's."""
     keeps_diverged: bool = False
-    """For a restore: keep records that only the original sources have."""
+    """Whether a restore keeps records that only the original sources have."""
     is_dry_run: bool = False
 
 
@@ -71,18 +71,18 @@ def change_roles(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMirrorOptions:
-    """Common settings of new mirrors."""
+    """Settings of new mirrors."""
 
     link: str
     source: str | None = None
-    """Full name of the source. `None`: the mirror's name without the link's prefix."""
+    """Full name of the source. `None` removes the link's prefix from the mirror's name."""
     configs: Mapping[str, str]
 
 
 def create_mirrors(
     emergency: EmergencyRun, addresses: Sequence[str], new: NewMirrorOptions, *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create mirrors over a link. Apply does not delete them, though no file declares them."""
+    """Create mirrors over a link. Apply does not delete such undeclared mirrors."""
     names = [named.address for named in parse_mirror_addresses(addresses)]
     if new.source is not None and len(names) > 1:
         raise UsageError("--source-topic takes one mirror", hint="Create them one after the other.")
@@ -106,7 +106,7 @@ def delete_mirrors(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete mirrors with their records; the next plan recreates declared ones.
+    """Delete mirrors and their records. The next plan recreates declared mirrors.
 
     `allow`: `delete:ADDR` overrides deletionProtection.
     """

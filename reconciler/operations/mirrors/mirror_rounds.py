@@ -1,4 +1,4 @@
-"""Rounds of copying over all mirrors of a workspace."""
+"""Rounds that copy all mirrors of a workspace."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# One listing returns a mark for each topic of a cluster. A mirror is due if its own or its source's mark differs from
-# those stored when the copy was last complete.
+# One listing returns a mark per topic. A mirror is due if its mark or its source's mark changed since the last copy.
 
 
 JOB: Final = "mirror"
@@ -52,7 +51,7 @@ MarkRow = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class MirrorChange:
-    """The partitions of a mirror that may lack records."""
+    """Partitions of a mirror that may lack records."""
 
     only: Collection[int]
     is_followed: bool
@@ -60,19 +59,19 @@ class MirrorChange:
 
 @dataclass(slots=True)
 class CompleteMarks:
-    """Marks of one cluster's mirrors and sources when they were last equal. Without them, mirrors are read again."""
+    """Marks of a cluster's mirrors and their sources after the last complete copy."""
 
     rows: dict[str, MarkRow] = field(default_factory=dict)
     _new_rows: dict[str, MarkRow] = field(default_factory=dict)
 
     @classmethod
     def load(cls, provider: Provider) -> CompleteMarks:
-        """Load the marks that the last round stored."""
+        """Load the marks of the last round."""
         rows = require_job_links(provider).load_job_rows(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def find_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
-        """Compare stored marks with current ones, and return what a mirror may have to copy."""
+        """Compare stored marks with current ones. Return the partitions to copy."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:
@@ -94,7 +93,7 @@ class CompleteMarks:
         changed: Collection[int],
         is_complete: bool,
     ) -> None:
-        """Store the listed marks of a mirror. Those of `changed` partitions are stored only if `is_complete`."""
+        """Store the listed marks of a mirror. Include `changed` partitions only if `is_complete`."""
         fingerprint = _compute_fingerprint(mirror, source.topic)
         known = self.rows.get(mirror.name, ["", {}])
         before = known[1] if known[0] == fingerprint else {}
@@ -110,7 +109,7 @@ class CompleteMarks:
         self._new_rows[mirror.name] = [fingerprint, marks]
 
     def keep_unread(self, mirror: ObservedMirror) -> None:
-        """Keep the stored marks of a mirror that this round does not read."""
+        """Retain the stored marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
 
@@ -131,19 +130,16 @@ def _is_row(row: object) -> bool:
 
 
 def _compute_fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
-    """Return a digest of mirror, source and partition count. Configs are not included: link passes sync them."""
+    """Exclude configs, because link passes sync them."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
-
-
-# Copy sources before their mirrors, so one round also updates mirrors of mirrors.
 
 
 _Node = TypeVar("_Node")
 
 
 def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
-    """Yield groups of mirrors: first those whose source is not in `mirrors`, then mirrors of these, and so on."""
+    """Yield groups of mirrors, each after the group of its sources."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _compute_depths(follows)
@@ -156,7 +152,7 @@ def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[Obser
 
 
 def sort_sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
-    """Return cluster names, each source before its destinations."""
+    """Return cluster names, with sources before their destinations."""
     follows = {name: list(_list_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
     depths = _compute_depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
@@ -195,21 +191,21 @@ class MirrorOutcome:
     seconds: float
     error: ReconcilerError | None = None
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
-    """Copied records and lag of the partitions that were read. The others were complete."""
+    """Copied records and lag of the partitions that were read. Other partitions were complete."""
 
     @property
     def lag(self) -> int:
-        """Offsets behind the source when it was last read."""
+        """Lag in offsets when the source was last read."""
         return sum(gained.lag for gained in self.partitions.values())
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """The error as a tuple, like the errors of a job."""
+        """The error as a tuple, for the interface of `JobOutcome`."""
         return () if self.error is None else (self.error,)
 
     @property
     def name(self) -> str:
-        """Name in messages."""
+        """Name for messages."""
         return self.address
 
 
@@ -218,7 +214,7 @@ class JobOutcome:
     """Result of one maintenance job on one cluster."""
 
     job: str
-    """A job of `run`, or `link`: sync of links; `observe`, `state`: a cluster or the state could not be read."""
+    """A job of `run`; `link` for links; `observe` or `state` for an unreadable cluster or state."""
     cluster: str
     seconds: float
     upkept: MaintenanceJobResult = field(default_factory=MaintenanceJobResult)
@@ -226,17 +222,17 @@ class JobOutcome:
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """Errors of the job, at most a hundred."""
+        """Up to a hundred errors of the job."""
         return self.upkept.errors if self.error is None else (*self.upkept.errors, self.error)
 
     @property
     def failed(self) -> int:
-        """Number of failures in the job."""
+        """Number of failures."""
         return self.upkept.failed + (self.error is not None)
 
     @property
     def name(self) -> str:
-        """Name in messages and progress events."""
+        """Name for messages and progress events."""
         return f"{self.job}:{self.cluster}" if self.cluster else self.job
 
 
@@ -252,16 +248,16 @@ class PassResult:
     """Number of mirrors that are not copied, by state."""
     ran: Execution = NO_EXECUTION
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
-    """Work left to workspaces that own links: owner, and the work or the reason."""
+    """Work of links that other workspaces own: the owner, and the work or the reason."""
 
     @property
     def outcomes(self) -> Sequence[MirrorOutcome | JobOutcome]:
-        """Outcomes of mirrors, then of jobs."""
+        """Outcomes of mirrors, then jobs."""
         return (*self.synced, *self.jobs)
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code. `None`: success."""
+        """Error for the exit code. `None` means success."""
         failed = [outcome for outcome in self.outcomes if outcome.errors]
         if self.is_stopped or any(isinstance(error, IncompleteError) for outcome in failed for error in outcome.errors):
             return IncompleteError("stopped: not everything was done", hint="Run it again.")
@@ -275,7 +271,7 @@ class PassResult:
 
 
 FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
-"""States in which rounds copy a mirror. Transitions copy by themselves."""
+"""States in which rounds copy a mirror. Transitions copy mirrors themselves."""
 _RETRY_MS: Final = 300_000
 
 
@@ -293,7 +289,7 @@ class MirrorView:
     change: MirrorChange | None
     error: ReconcilerError | None = None
     is_gone: bool = False
-    """Whether the source cluster answered, but has no such topic."""
+    """Whether the source cluster answered, but does not have the topic."""
 
     @property
     def is_due(self) -> bool:
@@ -303,7 +299,7 @@ class MirrorView:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """Results of all mirrors, and errors by cluster."""
+    """Results of mirrors, and errors by cluster."""
 
     synced: tuple[MirrorOutcome, ...]
     failed: Mapping[str, ReconcilerError]
@@ -313,9 +309,9 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class OtherLinks:
-    """Links owned by other workspaces, as (cluster, name). `left` are those that this process does not copy.
+    """Links of other workspaces, as (cluster, name). This process does not copy those in `left`.
 
-    Troubles of their mirrors are not recorded: only the owner may reach all their clusters.
+    Only the owner records mirror errors, because others may not reach all clusters.
     """
 
     owned: Collection[tuple[str, str]] = ()
@@ -332,7 +328,7 @@ def _make_key(view: MirrorView) -> tuple[str, str]:
 
 @dataclass
 class MirrorRounds:
-    """Copies mirrors in rounds. Each round compares the marks that the previous one stored."""
+    """Copies mirrors in rounds. Each round compares marks with those of the previous round."""
 
     copier: Copier
     now_ms: Callable[[], int]
@@ -345,10 +341,9 @@ class MirrorRounds:
         started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _ignore_progress,
         others: OtherLinks = OtherLinks(),
     ) -> RoundResult:
-        """Copy once what the mirrors of these clusters lack. Return outcomes by address.
+        """Copy missing records of these clusters' mirrors once. Return outcomes by address.
 
-        Mirrors of mirrors are copied last, so they also receive this round's records. `started` returns a mirror's
-        progress callback.
+        Mirrors of mirrors come last, so they also receive this round's records. `started` returns a progress callback.
         """
         failed: dict[str, ReconcilerError] = {}
         looks: dict[str, _ClusterMirrors] = {}
@@ -493,7 +488,6 @@ class MirrorRounds:
         return MirrorOutcome(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
     def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
-        """Record or clear the mirror's trouble, but not its link's trouble or a stop."""
         is_lost = view.source is None and not view.is_gone
         if is_lost or isinstance(error, IncompleteError):
             return

@@ -31,7 +31,7 @@ _PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Arguments of a mirror command: addresses or patterns of mirrors and links."""
+    """Arguments that select mirrors: addresses or patterns of mirrors and links."""
 
     addresses: Sequence[str]
     links: Sequence[str] = ()
@@ -44,17 +44,17 @@ class MirrorChoice:
 
 @dataclass(frozen=True, slots=True)
 class SelectedMirrors:
-    """Selected mirrors without duplicates, in argument order. Matches of a pattern are sorted."""
+    """Distinct mirrors in argument order. Matches of a pattern are sorted."""
 
     names: tuple[MirrorName, ...]
     by_pattern: frozenset[MirrorName] = frozenset()
-    """Mirrors selected only by a pattern or link. A verb skips those already in its target state."""
+    """Mirrors that only a pattern or link selected. A verb skips those already in its target state."""
     restore_links: Mapping[MirrorName, frozenset[str]] = field(default_factory=dict)
-    """For a restore: the links over which a topic may be restored."""
+    """Links over which a topic may be restored."""
 
 
 def check_mirror_arguments(choice: MirrorChoice) -> None:
-    """Check the syntax of the arguments before any cluster is opened."""
+    """Check the syntax of the arguments."""
     if not choice.addresses and not choice.links:
         hint = "For example mirror/east/shop:eu:orders, 'mirror/east/shop:*', or --link link/east/twin."
         raise UsageError("no mirrors were named", hint=hint)
@@ -70,8 +70,7 @@ def choose_mirrors(
 ) -> SelectedMirrors:
     """Return the selected mirrors. Only patterns and links query clusters.
 
-    If a pattern skips a cluster in `recorded`, warn. A restore selects the original sources of stopped mirrors, over
-    the named links.
+    Warn if a pattern skips a cluster in `recorded`. A restore selects the original sources of stopped mirrors.
     """
     named = [parse_mirror_address(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
@@ -121,7 +120,7 @@ def _choose_restored_topics(mirrors: _MirrorIndex, choice: MirrorChoice, links: 
 def warn_of_absent_clusters(
     site: Site, absent: Iterable[str], recorded: Callable[[], Mapping[Address, str | None]], texts: Iterable[str]
 ) -> None:
-    """Warn of recorded clusters that patterns skip because they are absent: a root may be unmounted."""
+    """Warn of recorded clusters that patterns skip because they are absent."""
     names = sorted(absent)
     for name in {cluster_of(Address(text)) for text in texts} & {*names}:
         raise absent_cluster_error(site.clusters[name or ""])
@@ -132,7 +131,7 @@ def warn_of_absent_clusters(
 
 
 def parse_link_address(text: str, option: str = "") -> Address:
-    """Parse the address or pattern of links; `option` prefixes an error."""
+    """Parse the address or pattern of a link. Errors begin with `option`."""
     address = Address(text)
     parts = text.split("/", _PARTS - 1)
     is_whole = len(parts) == _PARTS and all(parts)

@@ -39,7 +39,7 @@ class MirrorName(NamedTuple):
 
 
 def parse_mirror_address(text: str) -> MirrorName:
-    """Parse the address of a mirror, or of a promoted one."""
+    """Parse the address of a mirror, even if promoted."""
     address = Address(text)
     parts = text.split("/", _ADDRESS_PARTS - 1)
     if kind_of(address) not in {"mirror", "topic"} or len(parts) < _ADDRESS_PARTS or not all(parts):
@@ -48,12 +48,12 @@ def parse_mirror_address(text: str) -> MirrorName:
 
 
 def parse_mirror_addresses(texts: Iterable[str]) -> list[MirrorName]:
-    """Parse addresses of mirrors. Keep their order, and drop duplicates."""
+    """Parse mirror addresses. Keep their order and remove duplicates."""
     return list(dict.fromkeys(map(parse_mirror_address, texts)))
 
 
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
-    """Return a mirror of its cluster. Raise `NotFoundError` with similar names if there is none."""
+    """Return a mirror. Raises `NotFoundError`, with similar names."""
     try:
         return links.read_mirror(named.name)
     except NotFoundError as error:
@@ -65,7 +65,7 @@ def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
 
 
 def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the source cluster's present id, if it is not the id when the link was created."""
+    """Return the source cluster's current id if it changed after the link was created."""
     link = next((link for link in require_links(site.providers[cluster]).list_links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None
@@ -84,14 +84,14 @@ class PartitionLag:
     end: int
     """Next offset of the mirror."""
     lag: int | None
-    """Source end minus mirror end. Null: unknown, or the mirror does not follow its source."""
+    """Source end minus mirror end. `null` if unknown, or if the mirror does not copy its source."""
     fetched: int
-    """Last copied source offset. -1: nothing was copied yet."""
+    """Last copied source offset. -1 if none was copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorRow:
-    """A mirror and its lag. Without partitions, the lag was not measured."""
+    """A mirror and its lag. `partitions` is empty if the lag was not measured."""
 
     seen: ObservedMirror
     partitions: tuple[PartitionLag, ...] = ()
@@ -104,7 +104,7 @@ class MirrorRow:
 
     @property
     def max_lag(self) -> int | None:
-        """Lag of the slowest partition. Null: unknown."""
+        """Lag of the slowest partition. `null` if unknown."""
         lags = [partition_lag.lag for partition_lag in self.partitions if partition_lag.lag is not None]
         return max(lags) if lags and len(lags) == len(self.partitions) else None
 
@@ -125,20 +125,20 @@ class MirrorList:
 
 @dataclass(frozen=True, slots=True)
 class MirrorError:
-    """A trouble of a link, one of its tasks, or one of its mirrors."""
+    """An error of a link, task or mirror."""
 
     cluster: str
     link: str
     trouble: Trouble
     mirror: str | None = None
-    """Null: the trouble is not about one mirror."""
+    """`null` if the error concerns no single mirror."""
     task: str | None = None
-    """Null: the trouble is not about a task."""
+    """`null` if the error concerns no task."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorErrors:
-    """Troubles by cluster, link and mirror."""
+    """Errors sorted by cluster, link and mirror."""
 
     errors: tuple[MirrorError, ...]
     lost: Mapping[str, ReconcilerError]
@@ -151,19 +151,19 @@ class MirrorErrors:
 
 @dataclass
 class LagReader:
-    """Measures the lag of mirrors. A source that does not answer is queried once."""
+    """Measures lags of mirrors. It queries an unresponsive source only once."""
 
     site: Site
     _unreachable: set[str] = field(default_factory=set)
     _replaced_sources: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def measure(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
-        """Return the positions and lag of each partition of a mirror."""
+        """Return the offsets and lag of a mirror's partitions."""
         own = require_links(self.site.providers[seen.cluster]).read_positions(seen.name)
         return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.read_source_positions(seen))
 
     def read_source_positions(self, seen: ObservedMirror) -> Mapping[int, Position]:
-        """Return the positions of the source's partitions; empty if they cannot be read."""
+        """Return positions of the source's partitions; empty if unreadable."""
         if seen.source_cluster in self._unreachable or seen.source_cluster not in self.site.clusters:
             return {}
         try:
@@ -188,7 +188,7 @@ class LagReader:
 
 
 def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None = None) -> MirrorList:
-    """Return the mirrors of these clusters (by default of all), or of one link."""
+    """Return mirrors of these clusters or of one link. Without names, return all."""
     site = reach.open_site(is_reader=True)
     names = _select_clusters(site, clusters)
     mirrors, lost = _read_mirrors(reach, site, names)
@@ -218,7 +218,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
 
 
 def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
-    """Return the troubles of the named mirrors and links; by default of all."""
+    """Return errors of the named mirrors and links. Without names, return all."""
     site = reach.open_site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
     mirrors = parse_mirror_addresses(text for text in addresses if kind_of(Address(text)) != "link")
@@ -319,7 +319,7 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
 
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
-    """Yield mirrors with their lag. Beyond the limit of partitions, the lag is not measured."""
+    """Yield mirrors with their lag. Beyond the limit of partitions, lags are not measured."""
     lags, left = LagReader(site), MAX_MEASURED_PARTITIONS
     for seen in mirrors:
         partitions: tuple[PartitionLag, ...] = ()
@@ -331,7 +331,7 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
 
 
 def compute_lags(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
-    """Return the lag of each partition of a mirror behind its source."""
+    """Return the lag of each partition."""
     return tuple(_compute_partition_lag(partition, position, source) for partition, position in sorted(own.items()))
 
 

@@ -1,1 +1,1 @@
-"""Steps that several use cases share: workspace, observation, approval, run, jobs."""
+"""Steps of several commands."""

@@ -1,4 +1,4 @@
-"""Compare an approved plan with the plan under the lease, and resume an open run."""
+"""Compare plans with the approved one, and resume open runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ApprovalCheck:
 
 
 class ChangedPlanError(StalePlanError):
-    """The current plan exceeds the approved one, so nothing was done. `held` is the comparison."""
+    """The current plan exceeds the approved one. `held` is the comparison."""
 
     def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -83,9 +83,9 @@ class ChangedPlanError(StalePlanError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalUse:
-    """Decides which runs of an approved plan used this approval rather than an earlier one.
+    """Decides which runs of an approved plan used this approval.
 
-    A run is compared by time and by serial, as far as known. Without both, a run of the same pull request used it.
+    Runs are compared by time and serial, if known. Otherwise a run of the same pull request used it.
     """
 
     since_ms: int | None = None
@@ -100,7 +100,7 @@ class ApprovalUse:
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
     def is_newer_than(self, run: RunFile) -> bool:
-        """Return whether the approval is newer than a run, so that no earlier run can have used it."""
+        """Return whether the approval is newer than a run."""
         known = []
         if self.since_ms is not None:
             known.append(_parse_started(run.started) < self.since_ms - _CLOCK_SKEW_MS)
@@ -110,7 +110,7 @@ class ApprovalUse:
 
     @property
     def hint(self) -> str:
-        """Hint that says how to run the plan again."""
+        """Hint for running the plan again."""
         if self.since_ms is not None:
             return f"{_UNDONE}If it is wanted again, have it approved again."
         return _ONCE_MORE
@@ -118,15 +118,15 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """An approved plan. With `is_strict`, reject also a smaller plan, another state, or another commit."""
+    """An approved plan. `is_strict` rejects also a smaller plan, another state, or another commit."""
 
     plan: Plan
     is_strict: bool = False
     use: ApprovalUse | None = None
-    """`None`: the plan was approved just now."""
+    """`None` if the plan was just approved."""
 
     def check_place(self, work: Work) -> None:
-        """Reject a plan of another workspace, environment, version or state; if `is_strict` also of another commit."""
+        """Reject a plan of another workspace, environment, version, state or, with `is_strict`, commit."""
         context = PlanTarget(
             workspace=work.loaded.workspace.metadata.name,
             environment=work.select.environment,
@@ -168,7 +168,7 @@ class ApprovedPlan:
         return held
 
     def check_unused(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> None:
-        """Raise `StalePlanError` if the plan was applied before, and later runs changed the same resources."""
+        """Raise `StalePlanError` if the plan was applied, and later runs changed the same resources."""
         is_of_file = self.use is not None and self.use.since_ms is None
         if is_of_file and _read_plan_base(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
@@ -178,17 +178,17 @@ class ApprovedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedDigest:
-    """An approved plan of which only the digest is known."""
+    """An approved plan, of which only the digest is known."""
 
     digest: str
     use: ApprovalUse = ApprovalUse()
 
     def compare(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
-        """Compare the plan under the lease with the digest, or with what a run of the approved plan left.
+        """Compare the plan under the lease with the digest, or with the rest of an approved run.
 
         Raises:
             StalePlanError: It is another plan, or it was applied and its resources changed since.
-            ChangedPlanError: It exceeds what that run left.
+            ChangedPlanError: It exceeds the rest of that run.
         """
         if now.is_empty:
             return ApprovalCheck(SameOrLess())
@@ -218,7 +218,7 @@ def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[Run
 def _reject_repetition(
     use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: DecisionBasis, store: ObjectStore
 ) -> None:
-    """Reject a repetition of an old CI job: it would revert newer changes."""
+    """A repeated CI job would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.was_used_by, runs):
@@ -280,7 +280,7 @@ def parse_digest(text: str) -> str:
 
 
 def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
-    """Raise `StalePlanError` if the digest of a saved plan is not the approved one."""
+    """Raise `StalePlanError` if a saved plan does not have the approved digest."""
     if plan.digest != expected:
         message = f"{shown} holds the plan {plan.digest[:8]}, and {expected[:8]} was approved"
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
@@ -289,9 +289,9 @@ def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
 def check_approvers(
     plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None, at_least: int = 0
 ) -> None:
-    """Raise `BlockedError` for too few different approvers.
+    """Raise `BlockedError` if there are too few different approvers.
 
-    `request`: the pull request whose approvals count. `at_least`: the number that its plan required.
+    `request` is the pull request whose approvals count. `at_least` is the number that its plan required.
     """
     required, because = count_required_approvals(plan.actions, guards)
     if at_least > required and not plan.is_empty:
@@ -312,7 +312,7 @@ def _read_plan_base(plan: Plan) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class ResumeFacts:
-    """The observed clusters and the record, which show what an interrupted run still has to do."""
+    """Observed clusters and record, which show the unfinished actions of an interrupted run."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
@@ -328,7 +328,7 @@ def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
 
 
 def has_result(action: Action, observed: ResumeFacts) -> bool:
-    """Return whether the clusters already have the result of an action."""
+    """Return whether the clusters already have an action's result."""
     match action:
         case Adopt():
             known = observed.record.get(action.address)
@@ -361,14 +361,14 @@ class RemainingPlan:
 
 
 def find_open_run(site: Site) -> RunFile | None:
-    """Return the open run, or `None`. Needs no lock."""
+    """Return the open run, or `None`. Takes no lock."""
     lockfile_row = read_lockfile(site.state, owner=site.owner)
     opened = lockfile_row.lockfile.open_run if lockfile_row else None
     return require_run(site.state, opened.run) if opened else None
 
 
 def read_resume_options(site: Site) -> Mapping[str, Any]:
-    """Return the options with which the open run was planned."""
+    """Return the options of the open run's plan."""
     run = find_open_run(site)
     if run is None:
         raise UserError("there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply")
@@ -381,7 +381,7 @@ def read_resume_options(site: Site) -> Mapping[str, Any]:
 
 
 def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: ResumeFacts) -> RemainingPlan:
-    """Return the actions of the open run's plan that are still planned. Raises `ChangedPlanError` if one changed."""
+    """Return the open run's actions that are still planned. Raises `ChangedPlanError` if one changed."""
     before = {action.id: action for action in settled.run.actions}
     rest = limit_plan(now, before.values())
     mine = rest.actions
@@ -461,7 +461,7 @@ def _read_plan_bytes(path: Path) -> bytes:
 
 
 def serialize_select(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
-    """Return the selection as JSON, with paths relative to the workspace."""
+    """Return the selection as JSON. Paths are relative to the workspace."""
     options = {
         "environment": select.environment,
         "var": list(select.variables),
@@ -476,7 +476,7 @@ def serialize_select(select: Select, *, cwd: Path, folder: Path) -> dict[str, An
 
 
 def parse_select(options: Mapping[str, Any], folder: Path) -> Select:
-    """Return the selection that was stored as JSON."""
+    """Return the selection from JSON."""
     return Select(
         environment=options.get("environment"),
         variables=tuple(options.get("var", ())),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AclRow:
-    """An access rule that applies to a resource. `path` names it in plans; `origin` is the address that sets it."""
+    """An applicable access rule. `path` names it in plans; `origin` is the address that sets it."""
 
     path: str
     rule: NamespaceAcl
@@ -80,9 +80,6 @@ def _list_acl_levels(address: Address) -> Iterator[Address]:
         yield address
 
 
-# A topic's config is set by the topic, its nearest namespace, the cluster, or the platform's default.
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
     """An effective config of a resource."""
@@ -90,7 +87,7 @@ class ConfigRow:
     key: str
     value: str
     origin: str
-    """The topic, a namespace, `brokers` for their default, or `default`."""
+    """The topic, a namespace, `brokers`, or `default`."""
 
 
 def compute_effective_configs(
@@ -113,7 +110,7 @@ def compute_effective_configs(
 
 
 def read_effective_configs(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
-    """Return effective configs. Those of a mirror include configs copied from its source."""
+    """Return effective configs. A mirror's include those copied from its source."""
     rows = compute_effective_configs(address, observed, provider.capabilities)
     mirror = observed.get(address)
     if mirror is None or not isinstance(mirror.resource, MirrorTopic):
@@ -159,7 +156,7 @@ _POLICY: Final = "remote.log.disable.policy"
 
 @dataclass(frozen=True, slots=True)
 class TieringRow:
-    """An effective tiering config as stored, and the policy or switch that decides it."""
+    """An effective tiering config, and the policy or switch that decides its value."""
 
     key: str
     value: str
@@ -208,7 +205,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
 
 
 def _explain_untiered(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
-    """Return why a topic is not tiered although its own switches are on (F-R-001)."""
+    """Explain a topic without tiering whose own switches are on (F-R-001)."""
     name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
     if cluster is None or not isinstance(cluster.resource, Cluster):

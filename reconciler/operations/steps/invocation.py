@@ -1,4 +1,4 @@
-"""Input of a command, the files of its workspace, and errors from findings."""
+"""Input of a command, files of its workspace, and errors of its findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PullRequestBase(NamedTuple):
-    """The base of a pull request, checked out into its own folder."""
+    """Base of a pull request, checked out into a separate folder."""
 
     root: Path
     files: Path
@@ -30,32 +30,32 @@ class PullRequestBase(NamedTuple):
 
 
 def no_commit(_folder: Path) -> str | None:
-    """Return `None`: the folder is in no git repository."""
+    """Return `None`, because the folder is in no git repository."""
     return None
 
 
 def no_fork(_folder: Path, revision: str) -> str:
-    """Return the revision unchanged: no fork point is known."""
+    """Return the revision unchanged, because no fork point is known."""
     return revision
 
 
 def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
-    """Return `None`: no history is known."""
+    """Return `None`, because no history is known."""
     return None
 
 
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
-    """Return no files: nothing changed since the revision."""
+    """Return no files, because nothing changed since the revision."""
     return ()
 
 
 def no_base(_folder: Path) -> PullRequestBase | None:
-    """Return `None`: this is no pull request."""
+    """Return `None`, because there is no pull request."""
     return None
 
 
 def no_limit(_folder: Path) -> Path | None:
-    """Return `None`: references to files are unlimited."""
+    """Return `None`, because references to files are unlimited."""
     return None
 
 
@@ -65,42 +65,40 @@ def print_nothing(_line: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Clocks, ids, environment and working folder of a command. Other code receives them from here."""
+    """Clocks, ids, environment and working folder of a command."""
 
     cwd: Path
     environ: Mapping[str, str]
     now_ms: Callable[[], int]
-    """Wall clock, for display and for timestamps of records."""
     new_id: Callable[[], str]
-    """Returns a UUID4, for lineages, clusters and topics."""
     new_run: Callable[[], str]
-    """Returns a UUIDv7 for runs, which sorts by time."""
+    """Returns a UUIDv7, which sorts by time."""
     tool: str
     who: str
-    """The user, as written into the lease: `anna@build-7`."""
+    """User name in the lease, such as `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
     is_ancestor: Callable[[Path, str, str], bool | None] = no_history
-    """Whether a commit is an ancestor of another. `None`: git does not know."""
+    """Whether a commit is an ancestor of another. `None` if git does not know."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
-    """Files below a folder, and other named files, that changed since a revision."""
+    """Returns files below a folder, and named files, that changed since a revision."""
     base_files: Callable[[Path], PullRequestBase | None] = no_base
-    """Base of the pull request that contains a folder. `None`: no pull request."""
+    """Base of the pull request that contains a folder. `None` without a pull request."""
     read_limit: Callable[[Path], Path | None] = no_limit
-    """In a pull request, the folder outside of which files may not be referenced."""
+    """In a pull request, the folder that contains all files that may be referenced."""
     workspace: Path | None = None
-    """Folder of `reconciler.yaml`; `None`: the nearest above `cwd`."""
+    """Folder of `reconciler.yaml`. `None` means the nearest above `cwd`."""
     principal: str | None = None
-    """Principal on embedded clusters. `None`: the super user."""
+    """Principal on embedded clusters. `None` means the super user."""
     host: str = "*"
-    """Host of the principal. `*`: unknown."""
+    """Host of the principal. `*` if unknown."""
     warn: Callable[[str], None] = print_nothing
     tell: Callable[[str], None] = print_nothing
-    """Shows the current step. Thread-safe."""
+    """Displays the current step. Thread-safe."""
 
     def today(self) -> date:
-        """Return the current day in UTC, for the expiry of allowances."""
+        """Return the current UTC day, at which allowances may expire."""
         return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
 
 
@@ -128,7 +126,7 @@ def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
-    """Find the workspace and load only `reconciler.yaml`. Broken manifests must not prevent reading the state."""
+    """Find the workspace and load only `reconciler.yaml`, so that invalid manifests do not matter."""
     folder = find_workspace_folder(invocation)
     variables, within = read_variables(invocation, select), invocation.read_limit(folder)
     return load_workspace(folder, environment=select.environment, variables=variables, within=within)
@@ -149,7 +147,7 @@ def find_workspace_folder(invocation: Invocation) -> Path:
 
 
 def read_variables(invocation: Invocation, select: Select) -> Variables:
-    """Return the variables set by the command line and the environment."""
+    """Return variables from command line and environment."""
     files = tuple(invocation.cwd / path for path in select.var_files)
     return Variables.parse(select.variables, files=files, environ=invocation.environ)
 
@@ -158,7 +156,7 @@ _SHOWN_PATTERNS: Final = 3
 
 
 def add_locations(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
-    """Return the findings, each with the file and line of its field."""
+    """Add file and line of the field to each finding."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
     files = Findings(loaded.folder)
@@ -180,13 +178,13 @@ def _add_location(finding: PlanFinding, loaded: LoadedWorkspace, files: Findings
 
 
 def format_finding(finding: PlanFinding) -> str:
-    """Format a finding as one line: place, subject, message and hint."""
+    """Format a finding as one line: position, subject, message and hint."""
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return f"{finding.source or finding.address or 'plan'}: {about}{finding.message}. {finding.hint}"
 
 
 def combine_errors(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
-    """Return one error for all errors of a plan. `can_exclude`: the command has `--exclude`."""
+    """Return one error for all errors of a plan. `can_exclude`: whether to suggest `--exclude`."""
     return UserError(
         _join_findings("the plan has", findings), hint=_build_exclude_hint(findings, can_exclude=can_exclude)
     )

@@ -55,7 +55,7 @@ R = TypeVar("R")
 
 
 class SparkJobs:
-    """Runs the jobs of one command. Spark starts with the first job, and ends with the block."""
+    """Runs the jobs of one command. The first job starts Spark; the end of the block stops it."""
 
     def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers
@@ -92,7 +92,7 @@ class SparkJobs:
         ending.join(_STOP_WAIT_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Reject actions whose jobs lack Spark, Java or libraries, before any action begins."""
+        """Before any action, reject actions whose jobs lack Spark, Java or libraries."""
         actions = tuple(actions)
         if any(is_job_lane(choose_lane(action)) for action in actions):
             try:
@@ -112,7 +112,7 @@ class SparkJobs:
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
-        """Run a job or a transition. Return what was copied."""
+        """Run a job or a transition. Return copied records and bytes."""
         engine = self.build_engine()
 
         def report(current: Progress) -> None:
@@ -158,7 +158,7 @@ class SparkJobs:
         return Engine(lambda: self.get_session().session, lambda: self._is_stopped, self._spec.in_process_limit)
 
     def get_execution(self, engine: Engine) -> Execution:
-        """Return where an engine's tasks have run so far."""
+        """Return where an engine's tasks ran so far."""
         used = engine.used
         if used.spark_tasks:
             return Execution(self._spec.name, used.spark_tasks, used.starting_s)
@@ -218,20 +218,20 @@ class SparkJobs:
 
     @cached_property
     def shared_engine(self) -> Engine:
-        """Engine shared by all maintenance, which counts as one job."""
+        """Engine of all maintenance, which counts as one job."""
         return self.build_engine()
 
     def count_tasks(self) -> tuple[int, int]:
-        """Return the number of maintenance tasks so far: in Spark, and in this process."""
+        """Return the number of maintenance tasks in Spark, and in this process."""
         return self.shared_engine.used.spark_tasks, self.shared_engine.used.in_process
 
     def get_execution_since(self, before: tuple[int, int]) -> Execution:
-        """Return where maintenance tasks ran since `before`, an earlier result of `count_tasks`."""
+        """Return where maintenance ran since `before`, an earlier result of `count_tasks`."""
         spark, local = (now - then for now, then in zip(self.count_tasks(), before, strict=True))
         return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
 
     def build_copier(self, engine: Engine | None = None) -> Copier:
-        """Return a copier of mirrors that uses this engine; by default the shared one."""
+        """Return a copier of mirrors with this engine, by default the shared one."""
         return Copier(self._providers, engine or self.shared_engine)
 
     def run_distributed(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
@@ -241,7 +241,7 @@ class SparkJobs:
         engine = self.shared_engine
         stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
-            # Report a missing PySpark before the import below fails.
+            # Report missing PySpark before the import below fails.
             engine.start_spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark
 
@@ -251,8 +251,8 @@ class SparkJobs:
             yield from run_chores_here(work, do)
 
     def stop(self) -> None:
-        """Stop the running job soon. Thread-safe and signal-safe."""
-        # Signal handlers call this: no locks, events or new threads.
+        """Stop the current job. Thread-safe and signal-safe."""
+        # Signal handlers must not use locks, events or new threads.
         self._is_stopped = True
         self._start_results.put(None)
         spark = self._spark
@@ -269,7 +269,7 @@ class SparkJobs:
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()
-                # Cancelling jobs is a socket call, too slow for a signal handler.
+                # Cancelling is a socket call, too slow for a signal handler.
                 threading.Thread(target=self._cancel_on_stop, name="cancel", daemon=True).start()
                 if not self._spark.has_executors:
                     threading.Thread(
@@ -300,10 +300,9 @@ class SparkJobs:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 self._start_results.put(error)
 
-        # A start takes seconds and cannot be cancelled. A stop does not wait for it: the JVM ends with this process's
-        # stdin.
+        # A start cannot be cancelled. A stop does not wait for it: the JVM ends with this process's stdin.
         news: RunningSpark | Exception | None = None
-        # If a stop was requested already, its only message may have gone to another thread.
+        # An earlier stop may have sent its only message to another thread.
         if not self._is_stopped:
             threading.Thread(target=start, name="spark", daemon=True).start()
             news = self._start_results.get()

@@ -1,7 +1,7 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-The caller copies records between `sync_links` and `sync_link_groups`: group offsets must not exceed the mirror's end.
-Each step is atomic, so several processes may run passes.
+Copy records between `sync_links` and `sync_link_groups`, because group offsets must not exceed a mirror's end. Each
+step is atomic, so several processes may run passes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
 def sync_groups(sides: LinkView, pace: LinkMemory) -> TaskResult:
-    """Sync the groups that committed since the last sync."""
+    """Sync groups that committed since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = require_job_links(sides.source).syncs, require_job_links(sides.destination).syncs
     versions, refused = _read_group_versions(above, spec)
@@ -99,7 +99,7 @@ def write_offsets(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskResult:
-    """Write offsets of source groups to the mirrors' cluster. Record the groups that are up to date."""
+    """Write offsets of source groups to the destination. Record synced groups in `settled`."""
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
@@ -119,7 +119,7 @@ def write_offsets(
         count += outcome.is_changed
         if outcome.own:
             in_use[f"group {name}"] = _own_offsets_error(outcome.own)
-            # Write again in the next pass, until the group's own topic is gone.
+            # Retry in the next pass, until the group's own topic is deleted.
             continue
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
@@ -153,14 +153,14 @@ def _own_offsets_error(topics: Collection[str]) -> UserError:
 
 @dataclass
 class GroupOffsetCache:
-    """Caches committed offsets of groups, by cluster. Each version of a group is read once."""
+    """Caches committed offsets by cluster. It reads each version of a group once."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
     def read_link_groups(
         self, cluster: str, spec: MirrorLinkSpec, above: SyncsByJobs
     ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
-        """Return the offsets of a link's groups, and errors by group."""
+        """Return offsets of a link's groups, and errors by group."""
         versions, refused = _read_group_versions(above, spec)
         news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
         if news:
@@ -174,9 +174,9 @@ TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
-    """Create missing mirrors, and report names that other topics have.
+    """Create missing mirrors, and report name conflicts with other topics.
 
-    With a prefix, skip topics that are mirrors themselves: two opposite links would create mirrors forever.
+    With a prefix, skip topics that are mirrors. Otherwise two opposite links would create mirrors forever.
     """
     auto_create = sides.spec.auto_create
     filters = () if auto_create is None or not auto_create.enabled else auto_create.filters
@@ -250,8 +250,8 @@ def sync_access_rules(sides: LinkView) -> TaskResult:
     return TaskResult(below.sync_rules(name, rules) + below.protect_mirrors(name))
 
 
-# A mirror waits for a missing or unreadable source as long as its link specifies. A source with another id or with
-# fewer partitions is never accepted again.
+# A mirror waits for an unreadable source for the link's time-out. A source with another id or fewer partitions is
+# rejected.
 
 
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
@@ -269,7 +269,7 @@ def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskRes
 
 
 def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
-    """Record sources that were lost or have recovered. Return the errors of mirrors that became FAILED."""
+    """Record lost and recovered sources. Return errors of mirrors that became FAILED."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
@@ -314,7 +314,7 @@ LINK = "link"
 
 @dataclass(frozen=True)
 class LinkPass:
-    """Syncs the links of one destination cluster once."""
+    """Syncs the links of one destination cluster."""
 
     cluster: str
     providers: Mapping[str, Provider]
@@ -323,7 +323,7 @@ class LinkPass:
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
 
     def build_view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
-        """Return a link with both clusters and its mirrors. `None`: the source cluster is unknown."""
+        """Return a link with both clusters and its mirrors. `None` if the source cluster is unknown."""
         source = link.declared.spec.source
         if source not in self.providers:
             return None
@@ -334,7 +334,7 @@ class LinkPass:
 def sync_links(
     link_pass: LinkPass, driver: TransitionDriver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
-    """Sync the wanted links except their groups, and yield the results."""
+    """Sync the selected links except their groups, and yield the results."""
     links = require_job_links(link_pass.providers[link_pass.cluster])
     every, version = links.list_links(), ""
     mirrors: Sequence[ObservedMirror] | None = None
@@ -360,7 +360,7 @@ def sync_links(
 
 
 def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
-    """Sync groups to the current offsets of their mirrors, and yield the results."""
+    """Sync groups up to the current ends of their mirrors, and yield the results."""
     if not names:
         return
     links, pace = require_links(link_pass.providers[link_pass.cluster]), link_pass.pace
@@ -380,7 +380,7 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
 
 
 def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: TransitionDriver | None = None) -> LinkOutcome:
-    """Sync one link except its groups. A failed task does not stop the others.
+    """Sync a link except its groups. A failed task does not stop the others.
 
     `version` is the destination's, read before its mirrors.
     """
@@ -411,11 +411,7 @@ def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: Transitio
 
 @dataclass
 class _LinkTasks:
-    """The tasks of a link in one pass.
-
-    A task runs once for each pair of cluster versions, so passes over unchanged mirrors are cheap.
-    `destination_version` was read before the destination's mirrors.
-    """
+    """The tasks of a link in one pass. Each runs once per pair of cluster versions."""
 
     sides: LinkView
     pace: LinkMemory
@@ -498,7 +494,7 @@ class _LinkTasks:
         return "" if self._has_owner_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
     def _has_owner_names(self) -> bool:
-        """Return whether filters select the same topics as for the owner. Flat names depend on declared namespaces."""
+        """Flat names depend on declared namespaces, so filters may select other topics."""
         ends = (self.sides.source, self.sides.destination)
         return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
@@ -510,7 +506,6 @@ class _LinkTasks:
             self.pace.record_settled(self.sides.link.id, task, (version, self.destination_version))
 
     def _check_enabled(self, task: str, *, is_enabled: bool) -> bool:
-        """Return whether a task is enabled. Clear the trouble of a disabled one."""
         if not is_enabled:
             record_task_trouble(self.sides, task, TaskResult())
         return is_enabled
@@ -563,7 +558,7 @@ def _unknown_source_outcome(cluster: str, link: ObservedLink, owner: ResourceOwn
 class FinalSync:
     """Syncs groups and configs of mirrors before a promotion, reversal or restore ends.
 
-    An error keeps the transition open. A group that reads the mirror is no error: its own commits win.
+    An error keeps the transition open, except for a group that reads the mirror and commits its own offsets.
     """
 
     providers: Mapping[str, Provider]

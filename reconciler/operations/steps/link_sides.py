@@ -1,6 +1,6 @@
-"""A link with both clusters: its source, troubles and due tasks.
+"""A link with both clusters: source, errors and due tasks.
 
-The due times are not stored, so a new process checks everything.
+Due times are not stored, so a new process checks everything.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Versions of source groups that are synced until the groups commit again."""
+    """Synced versions of source groups."""
 
     of: Hashable = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class SettledGroups:
 
 @dataclass
 class LinkMemory:
-    """What one process remembers about links between passes."""
+    """State of links that one process keeps in memory between passes."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class LinkMemory:
     _messages: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
-        """Return whether a task is due, and record that it runs. A clock set back does not delay it."""
+        """Return whether a task is due, and record its start. Setting the clock back does not delay it."""
         last = self._last_run_ms.get((link_id, task))
         is_due = last is None or now_ms < last or (interval_ms != UNLIMITED and now_ms - last >= interval_ms)
         if is_due:
@@ -78,21 +78,21 @@ class LinkMemory:
         self._last_run_ms.pop((link_id, task), None)
 
     def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Return whether a task is done for these versions of both clusters."""
+        """Return whether a task is complete for these versions of both clusters."""
         return self._settled_worlds.get((link_id, task)) == world
 
     def record_settled(self, link_id: str, task: str, world: Hashable) -> None:
-        """Record that a task was done for these versions of both clusters."""
+        """Record that a task is complete for these versions of both clusters."""
         self._settled_worlds[link_id, task] = world
 
     def is_new_message(self, link_id: str, task: str, message: str) -> bool:
-        """Return whether a task's message changed, and store it. Empty: no error."""
+        """Return whether a task's error message changed, and store it. Empty means no error."""
         is_news = self._messages.get((link_id, task), "") != message
         self._messages[link_id, task] = message
         return is_news
 
     def get_group_versions(self, link_id: str, of: Hashable) -> dict[str, str]:
-        """Return the synced versions of groups; empty if mirrors or filters changed."""
+        """Return synced group versions; empty if mirrors or filters changed."""
         known = self._groups.setdefault(link_id, SettledGroups())
         if known.of != of:
             known.of, known.versions = of, {}
@@ -115,11 +115,11 @@ class LinkView:
     source: Provider
     now_ms: int
     owner: ResourceOwner | None = None
-    """Other workspace that owns the link, and records its troubles."""
+    """Other workspace that owns the link and records its errors."""
 
     @cached_property
     def source_identity(self) -> ClusterIdentity | ReconcilerError | None:
-        """Identity of the source cluster, or the error; read once. `None`: there is no such cluster."""
+        """Identity of the source cluster, or the error. `None` if the cluster does not exist."""
         try:
             return self.source.identify()
         except ReconcilerError as error:
@@ -132,7 +132,7 @@ class LinkView:
 
     @property
     def principal(self) -> str:
-        """Principal as which the link reads the source."""
+        """Principal with which the link reads the source."""
         return make_link_principal(self.link.name)
 
     @property
@@ -142,7 +142,7 @@ class LinkView:
 
 
 def register_full_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
-    """Give the full names of mirrors and sources to platforms that store only flat names."""
+    """Register full names of mirrors and sources on platforms that store only flat names."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:
         named.setdefault(mirror.cluster, []).append(address_of("topic", mirror.cluster, mirror.name))
@@ -159,14 +159,14 @@ def make_link_principal(link: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LinkOutcome:
-    """Result of a pass over a link, without the copy of records."""
+    """Result of a pass over a link, without the record copy."""
 
     cluster: str
     link: str
     status: LinkStatus
-    """Status after the source was probed. If it was not reached, nothing was done."""
+    """Status after contacting the source. If that failed, no task ran."""
     done: Mapping[str, int] = field(default_factory=dict)
-    """Number of changes by task: mirrors, groups, or places with changed ACLs."""
+    """Number of changed mirrors, groups or ACLs, by task."""
     failed: tuple[str, ...] = ()
     drove: tuple[str, ...] = ()
     errors: Mapping[str, ReconcilerError] = field(default_factory=dict)
@@ -186,7 +186,7 @@ _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Result of a task: number of changes, and first error. `code` is used if the error has none."""
+    """Number of changes and first error of a task. `code` applies if the error has none."""
 
     count: int = 0
     error: ReconcilerError | None = None
@@ -195,14 +195,14 @@ class TaskResult:
 
 
 def get_error_code(error: ReconcilerError) -> str:
-    """Return an error's code, as in `mirror errors`."""
+    """Return an error's code in `mirror errors`."""
     if isinstance(error, SourceChangedError):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), "INTERNAL_ERROR")
 
 
 def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskResult:
-    """Return the result of a task. Its error is the first one, with the number of all."""
+    """Return the first error of a task, with the number of all errors."""
     if not errors:
         return TaskResult(count)
     name, error = min(errors.items())
@@ -212,7 +212,7 @@ def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskRes
 
 
 def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
-    """Record or clear a task's trouble if it changed. Retryable errors are not recorded."""
+    """Record or clear a task's error if it changed. Retryable errors are not recorded."""
     if isinstance(done.error, RetryableError) or sides.owner is not None:
         return
     known, trouble = sides.link.tasks.get(task), None
@@ -223,8 +223,7 @@ def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
         require_job_links(sides.destination).record_task_trouble(sides.link.name, task, trouble)
 
 
-# A link whose source does not answer is UNAVAILABLE. An error that a person must fix, such as wrong credentials or
-# another source cluster, makes it FAILED.
+# A link is UNAVAILABLE if its source does not answer, and FAILED after an error that a person must fix.
 
 
 TIMEOUT: Final = "TIMEOUT_ERROR"
@@ -244,7 +243,7 @@ class LinkSource:
 def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
     """Check a link's source and record the link's status. Return the source, or the error.
 
-    Offered topics are read if `needs` is true for the source's version.
+    Offered topics are read if `needs` returns true for the source's version.
     """
     try:
         source = _probe_source(sides, needs)
@@ -258,7 +257,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
 
 
 def explain_left_to_owner(sides: LinkView) -> str:
-    """Return why only the owner can sync a link; empty if this workspace declares the same source cluster."""
+    """Return why only the owner can sync a link; empty if this workspace declares the source cluster."""
     if sides.owner is None:
         return ""
     identity = sides.source_identity
@@ -329,19 +328,19 @@ def _make_comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, 
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"
 PASSING_TROUBLES: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
-"""Troubles that end when the source exists and is readable again."""
+"""Errors that end when the source exists and is readable again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TroubleJudgement:
-    """Whether a trouble makes the mirror FAILED, and whether to record it."""
+    """Whether an error makes the mirror FAILED, and whether to record it."""
 
     fails: bool
     is_news: bool
 
 
 def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> TroubleJudgement:
-    """Judge a mirror's trouble, given the recorded one. A code is recorded only once."""
+    """Judge a mirror's error, given the recorded one. Each code is recorded once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:

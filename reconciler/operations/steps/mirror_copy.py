@@ -1,4 +1,4 @@
-"""Copy mirrors between platforms, and record their troubles."""
+"""Copy mirrors between clusters, and record their errors."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Copier:
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
     ) -> CopyResult:
-        """Copy one mirror up to `until`, by default its source's current ends.
+        """Copy a mirror up to `until`, by default to its source's current ends.
 
         Raises:
             SourceChangedError: The source was recreated; nothing was copied.
-            IncompleteError: It was stopped; published records stay.
+            IncompleteError: The copy was stopped; published records remain.
         """
         (outcome,) = self.copy_all([MirrorToCopy(mirror, None, until, progress=progress)])
         if outcome.error is not None:
@@ -73,7 +73,7 @@ class Copier:
         return outcome.copy
 
     def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[FlowOutcome]:
-        """Copy mirrors in parallel. Then delete records that their sources have deleted (F-C-054)."""
+        """Copy mirrors in parallel. Then delete records that their sources deleted (F-C-054)."""
         from reconciler.jobs.copy import FlowOutcome, copy_flows
         from reconciler.jobs.flows import CopyResult, Flow
 
@@ -139,7 +139,7 @@ class Copier:
 
 
 def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
-    """Return whether a mirror still copies: it was not paused or stopped since the copy began."""
+    """Return whether a mirror was neither paused nor stopped since the copy began."""
     now = require_links(provider).read_mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
@@ -151,7 +151,7 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 
 def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return the offsets at which a new mirror begins, unless it begins where its source does."""
+    """Return the first offsets of a new mirror; empty if it starts with its source."""
     from reconciler.records.schema import parse_time_ms
 
     bounds = log.read_bounds()
@@ -162,9 +162,9 @@ def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
 
 
 def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
-    """Return the trouble to record on a mirror for an error. `None`: the error may pass by itself.
+    """Return the mirror error to record. `None` if it may disappear by itself.
 
-    `is_gone`: the source does not exist.
+    `is_gone` means that the source does not exist.
     """
     match error:
         case SourceChangedError():
@@ -183,7 +183,7 @@ def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> T
 
 
 def record_refused_copy(links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
-    """Record that the destination rejected a copy. Rounds judge other errors, because they know the duration."""
+    """Record that the destination rejected a copy. Rounds record other errors."""
     trouble = classify_trouble(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.record_trouble(mirror.name, trouble)
@@ -197,7 +197,7 @@ def is_source_denied(mirror: ObservedMirror) -> bool:
 def record_mirror_trouble(
     links: LinksByJobs, mirror: ObservedMirror, trouble: Trouble | None, *, retry_ms: int, now_ms: int
 ) -> None:
-    """Record or clear a mirror's trouble. A permanent one makes it FAILED at once, others after the link's time-out."""
+    """Record or clear a mirror's error. It makes the mirror FAILED if permanent, or after the link's time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_source_denied(mirror):
             links.record_trouble(mirror.name, None)
@@ -210,7 +210,7 @@ def record_mirror_trouble(
 def record_link_statuses(
     links: LinksByJobs, seen: Mapping[str, ObservedLink], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
-    """Record which links reach their sources. `lost`: unreachable clusters. A FAILED link stays FAILED."""
+    """Record which links reach their sources. A FAILED link stays FAILED."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:

@@ -1,4 +1,4 @@
-"""Mount, unmount and move by copying records."""
+"""Mount, unmount and move topics by copying records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CopyTotals:
 
 
 def build_progress_event(name: str, progress: JobProgress) -> Progress:
-    """Return the progress of a job as an event."""
+    """Return a job's progress as an event."""
     return Progress(
         name,
         progress.records,
@@ -80,14 +80,14 @@ def build_progress_event(name: str, progress: JobProgress) -> Progress:
 def check_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
-    """Reject a copy that differs at offsets that both have. Compacted partitions are compared from `since` on."""
+    """Reject a copy that differs at common offsets. `since` limits the comparison of compacted partitions."""
     from reconciler.jobs.verify import compare_logs
 
     _check_differences(name, compare_logs(engine, source, copy, since=since))
 
 
 def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
-    """Reject a copy (the second log) whose records have another order. Reads all records."""
+    """Reject a copy (the second log) with another record order. Reads all records."""
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
@@ -129,7 +129,7 @@ class MountPorts:
         return self.provider.open_log(address_of("topic", cluster, topic))
 
     def open_archive(self, location: str) -> Archive:
-        """Return the archive at a location in the cluster's object storage."""
+        """Return the archive at a location in object storage."""
         from reconciler.archives.archive import Archive
         from reconciler.archives.location import TopicLocation
         from reconciler.archives.storage import read_storage_id
@@ -170,8 +170,8 @@ class _MountJobRun:
 class Unmount(_MountJobRun):
     """Archives a topic, compares the archive, and deletes the topic.
 
-    Most records are archived while producers write. Then producers are shut out until the deletion or an error. Each
-    step is first stored on the cluster, so any process can continue.
+    Producers may write while most records are archived, and are rejected afterwards. Each step is first stored on the
+    cluster, so any process can continue.
     """
 
     def run(self) -> JobResult:
@@ -196,7 +196,7 @@ class Unmount(_MountJobRun):
             except LeaseError:
                 raise
             except Exception as error:
-                # Producers must not wait, whatever the error is.
+                # Accept producers after any error.
                 self._accept_producers(move, error)
                 raise
             self._delete_topic(move)
@@ -275,7 +275,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """Delete the topic. Only a refusal lets producers in again: after other errors it may still be deleted."""
+        """After errors other than a rejection, the topic may still be deleted."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:
@@ -283,7 +283,6 @@ class Unmount(_MountJobRun):
             raise
 
     def _accept_producers(self, move: MountJob, error: Exception) -> None:
-        """Let producers in. Their records are not archived, so a later disappearance is not this move's deletion."""
         try:
             stored_move = self.means.by_jobs.load_job(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
@@ -345,7 +344,7 @@ class Unmount(_MountJobRun):
 
 @dataclass(frozen=True)
 class Mount(_MountJobRun):
-    """Claims a topic, creates it empty, fills it, and compares.
+    """Claims a topic, creates it empty, copies the records, and compares them.
 
     The claim swaps a register that all platforms share, so no topic is mounted twice. No record expires before the
     comparison.
@@ -454,7 +453,7 @@ class Mount(_MountJobRun):
 
 
 def check_migration_begun(mounting: Mounting, phase: Phase) -> None:
-    """Reject finishing a migration that has not begun, or has ended."""
+    """Reject finishing a migration that did not begin, or has ended."""
     if phase == "finish":
         message = f"topic {mounting.topic_name}: no migration of it is in progress"
         raise UserError(
@@ -463,7 +462,7 @@ def check_migration_begun(mounting: Mounting, phase: Phase) -> None:
 
 
 def run_migration_phase(means: MountPorts, job: RunJob) -> JobResult:
-    """Run a command's migration up to the phase that it names."""
+    """Run a command's migration up to a phase."""
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
     if not isinstance(topics, Mapping) or phase not in get_args(Phase):
@@ -490,7 +489,7 @@ def run_migration_phase(means: MountPorts, job: RunJob) -> JobResult:
 
 @dataclass(frozen=True)
 class Relocation:
-    """Moves a topic on a cluster without renames in two jobs: fill and compare, then set group offsets.
+    """Moves a topic on a cluster without renames, in two jobs.
 
     The old topic is not deleted if it received records since.
     """
@@ -511,9 +510,9 @@ class Relocation:
         return JobResult(copied.records, copied.bytes)
 
     def switch_groups(self) -> JobResult:
-        """Close the old topic, copy the rest, and set the offsets of its groups. Raises as `fill_topic`.
+        """Close the old topic, copy the rest, and set group offsets. Raises as `fill_topic`.
 
-        An error lets producers in again, unless the lease was lost.
+        After an error producers are accepted again, unless the lease was lost.
         """
         move = self._load_move()
         ends = self.means.by_jobs.read_recorded_ends(move)
@@ -527,7 +526,7 @@ class Relocation:
         except LeaseError:
             raise
         except Exception as error:
-            # Producers must not wait, whatever the error is.
+            # Accept producers after any error.
             try:
                 self.means.by_jobs.accept_producers(move.old_id)
             except ReconcilerError as also:

@@ -71,7 +71,7 @@ class ClusterObservation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClusters:
-    """Observations of all clusters that could be read."""
+    """Observations of all readable clusters."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
@@ -79,7 +79,7 @@ class ObservedClusters:
     hidden: Mapping[Address, NotAuthorizedError]
     """Resources hidden from the caller, with the reason."""
     lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
-    """Errors of unreadable clusters that the plan can do without."""
+    """Errors of unreadable clusters that the plan does not need."""
 
     @property
     def topics(self) -> int:
@@ -100,9 +100,9 @@ def observe(
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
-    """Read `clusters` in parallel. Those in `may_lack`, computed from the inventory, may fail.
+    """Read `clusters` in parallel. Those that `may_lack` returns for the inventory may fail.
 
-    `can_exclude`: the error suggests `--exclude`.
+    `can_exclude` means that errors may suggest `--exclude`.
     """
     lost: dict[str, RetryableError | UserError]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
@@ -131,10 +131,10 @@ def measure(
     may_lack: Collection[str] = (),
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
-    """Measure topics and their groups, without unmeasurable topics.
+    """Measure topics and their groups. Omit unmeasurable topics.
 
-    `wanted`: topics, with times that split their size by age. `committed`: topics whose group offsets are read.
-    `may_lack`: clusters that may fail.
+    `wanted` has topics, and times that split their size by age. `committed` are topics whose offsets are read.
+    `may_lack` are clusters that may fail.
     """
     by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
     for address, cuts in wanted.items():
@@ -196,7 +196,7 @@ _OPTIONAL_TIMEOUT_S: Final = 2.5
 def query_in_parallel(
     ask: Callable[[str], Seen], clusters: Iterable[str], optional: Collection[str]
 ) -> tuple[dict[str, Seen], dict[str, ReconcilerError]]:
-    """Query clusters in parallel. Return answers and errors by name. Those in `optional` have a short time-out."""
+    """Query clusters in parallel. Return results and errors by name. `optional` clusters have a short time-out."""
     workers, until = Workers(AT_ONCE, name="clusters"), monotonic() + _OPTIONAL_TIMEOUT_S
     futures = {name: workers.submit(partial(ask, name)) for name in clusters}
     answers: dict[str, Seen] = {}
@@ -215,13 +215,13 @@ def query_in_parallel(
 
 
 def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
-    """Return why a cluster was not read, as the end of a sentence."""
+    """Explain an unread cluster, as the end of a sentence."""
     subject = f"cluster {cluster} "
     return error.strip_subject(subject) if error.subject == subject else f"does not answer: {error.message}"
 
 
 def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
-    """Return the error for a cluster that does not exist at its location, which is probably misspelt."""
+    """Return the error for a missing cluster, whose location is probably misspelt."""
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
@@ -232,7 +232,7 @@ def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
 
 
 def read_committed_offsets(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
-    """Return the next offset of each group in a topic. `None`: unknown."""
+    """Return the next offsets of a topic, by group and partition. `None` if unknown."""
     try:
         groups = require_groups(provider).list_for_topic(full_name)
     except UserError:
@@ -290,7 +290,7 @@ def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exc
 
 
 def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
-    """Return one error that names all unreadable clusters, and how to exclude them."""
+    """Return one error that names all unreadable clusters."""
     names = sorted(lost)
     is_one = len(names) == 1
     causes = {name: lost[name].message.removeprefix(f"cluster {name}: ") for name in names}
@@ -318,7 +318,7 @@ def pause_garbage_collection() -> Iterator[None]:
 def read_followed_groups(
     providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
 ) -> Mapping[str, Sequence[str]]:
-    """Return the groups of source clusters, for warnings about links that filter groups."""
+    """Return the groups of source clusters, for warnings about group filters."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _filters_groups(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
@@ -340,7 +340,7 @@ def _list_group_names(provider: Provider) -> Sequence[str] | None:
 def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
     """Yield tiered topics that a plan unmounts or deletes.
 
-    Their remote objects are kept or deleted by the cluster that owns them.
+    Only the owner of their remote objects can keep or delete those.
     """
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
@@ -356,14 +356,14 @@ def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) 
 
 
 def names_other_owner(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
-    """Return whether a topic's register names another cluster as owner. This is normal during a migration."""
+    """Return whether a topic's register names another owner, which is normal during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
     return registered.state == "detached" or registered.owner != cluster_id
 
 
 def mark_lost_topics(inventory: Inventory, lost: Collection[Address]) -> Inventory:
-    """Return the inventory, with topics marked whose remote records belong to another cluster."""
+    """Mark topics whose remote records belong to another cluster."""
     result = dict(inventory)
     for address in lost:
         legacy = result[address].topic.legacy
@@ -374,7 +374,7 @@ def mark_lost_topics(inventory: Inventory, lost: Collection[Address]) -> Invento
 
 
 def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
-    """Return the id that a cluster has in object storage.
+    """Return a cluster's id in object storage.
 
     Kafka cluster ids are not UUIDs and are mapped.
     """
@@ -385,7 +385,7 @@ def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
 def find_mountables(
     providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
 ) -> tuple[StoredTopics, frozenset[Address]]:
-    """Find the topics in object storage that Mountings name, and the locations of missing topics."""
+    """Return topics in object storage that Mountings name, and topics whose records another cluster owns."""
     return _StorageIndex(providers, desired, record, seen).find_all()
 
 
@@ -448,11 +448,9 @@ class _StorageIndex:
         last, observed = self._record.get(mounting.address), seen.inventory.get(topic)
         is_learnt = last is None or (is_unmounted(last) and last.physical_name is None)
         if mounting.spec.state == "unmounted":
-            # Ask if the existing topic was recreated since the last apply.
             known = [recorded for recorded in (last, self._record.get(topic)) if recorded is not None]
             is_asked = is_learnt if observed is None else any(is_recreated(recorded, observed) for recorded in known)
         else:
-            # Ask only if no topic with this name exists.
             is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
         return is_asked and self._has_storage(mounting.cluster)
 
@@ -569,7 +567,7 @@ class _StorageIndex:
         made = [register for register in listed if register.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
             return None
-        # Locations written by jobs end with topic ids, which have no order.
+        # Locations of jobs end with topic ids, which have no order.
         is_by_jobs = in_storage != cluster_id
         last = max(
             made, key=lambda register: register.at_ms or 0 if is_by_jobs else int(register.location.rpartition("/")[2])
@@ -589,7 +587,6 @@ class _StorageIndex:
             None,
         )
         if attached is None:
-            # The cluster is readable and lacks the topic, so it was deleted there.
             return None if owners else RemountedTopic(last.location, None, last.owner or "", last.name)
         topic = address_of("topic", attached.cluster, attached.name)
         known = [item.resource for item in self._record.values()] + [item.resource for item in self._desired.values()]
@@ -682,7 +679,7 @@ class _StorageIndex:
 
 
 def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
-    """Find the sources from which new topics can be recovered, on clusters that support recovery."""
+    """Return the sources from which new topics can be recovered."""
     wanted: dict[str, dict[Address, str | None]] = {}
     for address, declared in desired.items():
         topic = declared.resource
@@ -715,7 +712,7 @@ def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str,
 
 
 def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
-    """Reject a write if the cluster does not exist, or is not the recorded one."""
+    """Reject writes to a cluster that does not exist, or is not the recorded one."""
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
@@ -728,7 +725,7 @@ def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> No
 def reject_unexpected_cluster(
     name: str, answers: str, expected: Iterable[str | None], *, consequence: str = ""
 ) -> None:
-    """Reject a cluster that answers with an unexpected id. `None` in `expected` accepts any."""
+    """Reject a cluster with an unexpected id. `None` in `expected` accepts any id."""
     for wanted in expected:
         if wanted not in {None, answers}:
             raise UserError(
@@ -740,7 +737,7 @@ def reject_unexpected_cluster(
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
     """Read an overview of each cluster in parallel.
 
-    It is empty for clusters that do not exist yet. `recorded`: expected ids.
+    Clusters that do not exist yet are empty. `recorded` has expected ids.
     """
     with pause_garbage_collection(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         futures = {name: threads.submit(_read_overview, site, name, recorded) for name in clusters}
@@ -751,7 +748,7 @@ def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Addres
 
 
 def check_cluster_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
-    """Require that a cluster answers, and is the recorded one."""
+    """Reject a cluster that does not answer, or is not the recorded one."""
     try:
         check_cluster_exists(site, name, read_recorded_clusters(site) if recorded is None else recorded)
     except RetryableError as error:
@@ -759,7 +756,7 @@ def check_cluster_answers(site: Site, name: str, recorded: Mapping[Address, str 
 
 
 def read_recorded_clusters(site: Site) -> Mapping[Address, str | None]:
-    """Return recorded cluster ids. An unreadable state is only a warning."""
+    """Return recorded cluster ids. An unreadable state causes only a warning."""
     try:
         return read_incarnations(site.state, owner=site.owner, kind="cluster")
     except ReconcilerError as error:
@@ -772,7 +769,7 @@ def _read_overview(site: Site, name: str, recorded: Mapping[Address, str | None]
 
 
 def check_cluster_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
-    """Return whether a cluster exists. Reject another cluster, or a missing recorded one."""
+    """Return whether a cluster exists. Reject an unexpected or missing recorded cluster."""
     identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:
         reject_unexpected_cluster(

@@ -1,4 +1,4 @@
-"""Plan the orders of a command, and carry them out."""
+"""Plan and execute the orders of a command."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class OrderResult:
     addresses: tuple[Address, ...]
     failed: Mapping[Address, ReconcilerError]
     states: Mapping[Address, str] = field(default_factory=dict)
-    """Final states of mirrors and links, or locations of topics, where known."""
+    """Known final states of mirrors and links, or locations of topics."""
     is_dry_run: bool = False
     is_shown: bool = False
 
@@ -246,7 +246,7 @@ class OrderResult:
 
     @property
     def resources(self) -> tuple[OrderedResource, ...]:
-        """The ordered resources, in argument order."""
+        """Ordered resources, in argument order."""
         untouched = {*self.unchanged, *self.failed}
         return tuple(
             OrderedResource(address, address not in untouched, self.states.get(address), self.failed.get(address))
@@ -261,9 +261,9 @@ class OrderedResource:
     address: Address
     is_changed: bool
     state: str | None
-    """State of a mirror or link, or location of a mounted or unmounted topic. Null: unknown or none."""
+    """State of a mirror or link, or location of a topic. `null` if unknown."""
     error: ReconcilerError | None
-    """Null: the order was carried out."""
+    """`null` if the order succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class OrderRun:
     names_parts: bool = False
 
     def carry_out(self) -> OrderResult:
-        """Carry out all orders."""
+        """Execute all orders."""
         failed = {**self.refused, **self._find_unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
         plan = self._plan_orders(self.emergency.read_snapshot(self.site), failed, unread)
@@ -478,7 +478,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class OrderObservation:
-    """Resources that orders need, as observed, and unreadable clusters."""
+    """Observed resources that orders need, and unreadable clusters."""
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
@@ -489,7 +489,7 @@ class OrderObservation:
 def observe_for_orders(
     site: Site, named: Mapping[Address, Order], known_unread: Mapping[str, ReconcilerError], *, has_costs: bool = True
 ) -> OrderObservation:
-    """Observe what the orders need, with one request per cluster at a time.
+    """Observe the resources that orders need, with one request per cluster at a time.
 
     Skip clusters in `known_unread`. Without `has_costs`, skip also sources of failovers.
     """
@@ -577,7 +577,6 @@ def _list_order_scope(order: Order, observed: Inventory, clusters: Collection[st
             yield from (address_of("namespace", cluster, level) for level in levels)
             seen = observed.get(as_mirror(order.topic))
             if isinstance(order, AlterTopicOrder) and seen is not None and isinstance(seen.resource, MirrorTopic):
-                # The link lists the configs that its mirrors copy.
                 yield address_of("link", cluster, seen.resource.link)
         case CreateNamespaceOrder(cluster=cluster, name=name) | AlterNamespaceOrder(cluster=cluster, name=name):
             yield cluster_address(cluster)
@@ -687,7 +686,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
 
 
 def _keep_shown_costs(action: Action, shown: Mapping[str, Action]) -> Action:
-    """Return the action with the costs that the user saw: a restore must not lose more."""
+    """A restore must not lose more than the user confirmed."""
     before = shown.get(action.id)
     if isinstance(action, Transition) and isinstance(before, Transition) and action.machine == MIRROR.name:
         return replace(action, estimate=before.estimate, risk=before.risk, parameters=before.parameters)

@@ -1,4 +1,4 @@
-"""Read the state and open runs without a lock. Keep journal entries that a run could not write."""
+"""Read the state and open runs without a lock. Store journal entries locally if the state is not writable."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def describe_open_run(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
-    """Return a line about a run that is running or was interrupted, or `None`."""
+    """Describe a running or interrupted run, or return `None`."""
     if lockfile.lease.status == "held":
         return _describe_running(store, lockfile, lockfile.lease)
     return _describe_interrupted(unfinished) if unfinished is not None else None
 
 
 def describe_unreadable_run(lockfile: Lockfile, why: UserError) -> str:
-    """Return a line about an interrupted run whose files are unreadable."""
+    """Describe an interrupted run whose files are unreadable."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
     return f"run {shorten_run_id(opened)} was left open, and its changes are unknown: {why}"
 
@@ -81,7 +81,7 @@ def _describe_next_step(unfinished: UnfinishedRun) -> str:
 
 
 def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
-    """Warn if the lockfile is a restored old copy. Costs one LIST, unless `rows` is its result."""
+    """Warn if the lockfile is a restored old copy. Without `rows`, this costs one LIST."""
     outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
     if outdated is not None:
         site.invocation.warn(
@@ -90,7 +90,7 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
 
 
 def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
-    """Yield a finding if a cluster names another state with this lineage: one of both is a copy."""
+    """Yield a finding if a cluster names another state with this lineage, because one is a copy."""
     if lockfile is None:
         return
     me = site.make_owner(lockfile.lineage)
@@ -126,10 +126,6 @@ def require_state(site: Site) -> None:
         raise UserError(message, hint=hint)
 
 
-# A reader sees the state as the next apply will settle it. That includes journal entries, and actions in doubt that
-# clusters show as done.
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedState:
     """The state and its open run."""
@@ -147,7 +143,7 @@ class RecordedState:
 
     @property
     def record(self) -> Record:
-        """Return the record with the results from the open run's journal."""
+        """Record with the results in the open run's journal."""
         if self.unfinished is not None:
             return self.unfinished.compute_progress().record
         return self.snapshot.record if self.snapshot else {}
@@ -169,7 +165,7 @@ class RecordedState:
 
 
 def read_recorded(site: Site) -> RecordedState:
-    """Read the state, and warn of an open run. Costs two reads, and those of the run's files."""
+    """Read the state, and warn of an open run. Costs two reads, plus the run's files."""
     with pause_garbage_collection():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
@@ -186,14 +182,11 @@ def read_recorded(site: Site) -> RecordedState:
     return RecordedState(snapshot, unfinished, unfinished.compute_progress().in_doubt if unfinished else ())
 
 
-# A run that cannot write to its state stores its journal entries locally, in `.reconciler/spool/<run>.json`.
-
-
 SPOOL: Final = "reconciler.spool/1"
 
 
 class LocalSpool:
-    """Stores a run's unwritten journal entries in a local folder."""
+    """Stores a run's unwritten journal entries in `.reconciler/spool/<run>.json`."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._folder = folder / ".reconciler" / "spool"
@@ -214,7 +207,7 @@ class LocalSpool:
         return str(path)
 
     def read_entries(self, run: str) -> Sequence[Entry]:
-        """Return a run's entries. An unusable file is renamed, and counts as empty."""
+        """Return a run's entries. An invalid file is renamed, and counts as empty."""
         path = self._make_path(run)
         try:
             return _parse_entries(path.read_bytes(), run)
@@ -231,7 +224,7 @@ class LocalSpool:
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def delete_entries(self, run: str) -> None:
-        """Delete a run's file and empty folders. If that fails, warn."""
+        """Delete a run's file and empty folders. On failure, only warn."""
         path = self._make_path(run)
         try:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Run plans under the lease, stop them, and run emergency commands."""
+"""Run plans under the lease, stop runs, and run emergency commands."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def run_under_lease(
     stop: Stop,
     keeps_state: bool = True,
 ) -> RunOutcome:
-    """Run what `decide` returns for the state under the lease. `result` is `None` if nothing was to be done.
+    """Run the actions that `decide` returns under the lease. `result` is `None` if there were none.
 
-    If `decide` raises, the lease is released. Without `keeps_state` the run uses an empty state in memory, and writes
-    no owner marks.
+    The lease is released if `decide` raises. Without `keeps_state`, the run uses an empty state in memory and writes no
+    owner marks.
 
     Raises:
         IncompleteError: Actions in doubt of an earlier run cannot be settled, or the state cannot be written.
@@ -94,11 +94,11 @@ class OwnerMarks:
         self._warned: set[str] = set()
 
     def wrap_decide(self, decide: Decide) -> Decide:
-        """Wrap `decide` so that it also takes ownership of what the plan changes.
+        """Wrap `decide` so that it also marks the plan's resources as owned.
 
         Raises:
             StalePlanError: Another workspace took a resource after the plan.
-            RetryableError: A cluster does not answer. Keys taken before are released.
+            RetryableError: A cluster does not answer. Earlier marks are removed.
         """
 
         def decide_and_take(basis: DecisionBasis) -> RunWork:
@@ -115,7 +115,7 @@ class OwnerMarks:
             if todo.plan is not None:
                 taken = {**{name: {} for name in new}, **_find_keys_to_take(todo)}
                 try:
-                    # New clusters come last, so that no cluster is created if another one refuses.
+                    # New clusters come last, so that none is created if another cluster refuses.
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
@@ -126,7 +126,7 @@ class OwnerMarks:
         return decide_and_take
 
     def write_recorded_marks(self, record: Record) -> None:
-        """Mark exactly the recorded resources on the clusters as owned by this workspace."""
+        """Mark exactly the recorded resources as owned by this workspace."""
         for cluster, written in self._written.items():
             keys = _list_owned_keys(record, cluster)
             if keys == written or cluster in self._warned:
@@ -141,7 +141,6 @@ class OwnerMarks:
         self, cluster: str, keys: Mapping[str, ResourceOwner | None], record: Record, *, makes: bool
     ) -> None:
         keep = _list_owned_keys(record, cluster)
-        # The write may succeed although no answer comes.
         self._written[cluster] = keep | keys.keys()
         try:
             refused = self._write_marks(cluster, keys, keep, makes=makes)
@@ -207,7 +206,7 @@ def _find_keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | Non
 
 
 def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
-    """Run a coroutine inside a task that returns `None`: asyncio would log a large result twice."""
+    """The task returns `None`, because asyncio would log a large result twice."""
     results: list[RunOutcome] = []
 
     async def drop_result() -> None:
@@ -250,7 +249,7 @@ _POLL_S: Final = 0.2
 class Stop:
     """A stop request. Thread-safe and signal-safe.
 
-    It uses a queue, because an event would deadlock on its lock.
+    It uses a queue, because an event's lock could deadlock in a signal handler.
     """
 
     def __init__(self) -> None:
@@ -264,7 +263,7 @@ class Stop:
         return self._is_requested
 
     def request(self) -> bool:
-        """Request a stop. Return whether a running job will now end."""
+        """Request a stop. Return whether this ends a running job."""
         self._is_requested = True
         self._bell.put(None)
         for end in tuple(self._enders):
@@ -272,7 +271,7 @@ class Stop:
         return bool(self._enders)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a request, at most `seconds`. Return whether there was one."""
+        """Wait at most `seconds`. Return whether a stop was requested."""
         left = seconds
         while left > 0 and not self._is_requested:
             try:
@@ -285,7 +284,7 @@ class Stop:
 
     @contextmanager
     def call_on_stop(self, end: Callable[[], None]) -> Iterator[None]:
-        """During the block, call `end` when a stop is requested; at once if it was requested before."""
+        """In the block, call `end` on a stop request, or at once if there was one."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -297,7 +296,7 @@ class Stop:
 
 @contextmanager
 def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """During the block, stop read-only jobs when a stop is requested."""
+    """In the block, stop read-only jobs when a stop is requested."""
     failed: Exception | None = None
     with stop.call_on_stop(jobs.stop):
         try:
@@ -321,7 +320,7 @@ class SiteOptions:
     no_state: bool = False
     """Skip the state, and the check of recorded cluster ids."""
     at: Sequence[str] | None = None
-    """Clusters given by `--cluster`. `None`: the command has no such option."""
+    """Clusters given by `--cluster`. `None` if the command has no such option."""
 
     def open_site(self, *, is_reader: bool = False) -> Site:
         """Open the workspace, state or clusters. No cluster is contacted."""
@@ -343,11 +342,11 @@ class SiteOptions:
         return {} if self.no_state else read_recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
-        """Require that a cluster answers, and is the recorded one."""
+        """Reject a cluster that does not answer, or is not the recorded one."""
         check_cluster_answers(site, cluster, self.read_recorded_ids(site))
 
     def check_writable(self, site: Site, cluster: str) -> None:
-        """Require that a cluster may be written to."""
+        """Reject a cluster that must not be written to."""
         reject_other_cluster(site, cluster, None if self.no_state else self._read_state(site))
 
     @staticmethod
@@ -372,7 +371,7 @@ class EmergencyRun(SiteOptions):
     stop: Stop
 
     def read_snapshot(self, site: Site) -> Snapshot | None:
-        """Return the state; `None` without one."""
+        """Return the state, if any."""
         if self.no_state:
             return None
         require_state(site)
@@ -381,7 +380,7 @@ class EmergencyRun(SiteOptions):
     def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Run what `decide` returns for the state, if there is one. Return errors by action id."""
+        """Run the actions that `decide` returns. Return errors by action id."""
 
         def decide_now(basis: DecisionBasis) -> RunWork:
             actions = () if basis.is_second_round else tuple(decide(None if self.no_state else basis.snapshot))
@@ -431,7 +430,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def summarize_errors(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return the error of a command whose orders failed, or `None`. `errors` has one entry per order."""
+    """Return one error for failed orders, or `None`. `errors` has one entry per order."""
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:
         return failed[0] if failed else None

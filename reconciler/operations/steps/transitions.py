@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 def read_mirror(links: Links, full_name: str) -> ObservedMirror | None:
-    """Return the mirror with this name, also a stopped one, or `None`."""
+    """Return the mirror with this name, even if stopped, or `None`."""
     return next(iter(links.list_mirrors(name=full_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirrors:
-    """Stopped mirrors from which a topic, their original source, may be restored."""
+    """Stopped mirrors from which their original source may be restored."""
 
     providers: Mapping[str, Provider]
     cluster: str
@@ -70,7 +70,7 @@ class StoppedMirrors:
     links: tuple[str, ...] = ()
 
     def get_only(self) -> ObservedMirror:
-        """Return the only such mirror."""
+        """Return the only one of these mirrors."""
         if not self.mirrors:
             for error in self.unanswered:
                 raise error
@@ -112,7 +112,7 @@ class StoppedMirrors:
 def find_stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return the stopped mirrors from which a topic may be restored, only over `link_names` if given."""
+    """Return the stopped mirrors from which a topic may be restored, limited to `link_names`."""
     links = require_links(get_provider(providers, cluster)).list_links()
     linked = [
         link
@@ -148,7 +148,7 @@ def find_stopped_mirrors(
 
 
 def can_swap_roles(link: ObservedLink) -> bool:
-    """Return whether mirrors can swap roles over a link, as seen by this half."""
+    """Return whether mirrors can swap roles over a link."""
     spec = link.declared.spec
     return spec.mode == "bidirectional" and not spec.prefix
 
@@ -193,7 +193,7 @@ def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
 def find_truncation_offsets(
     providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror
 ) -> dict[int, int]:
-    """Return the offset at which to truncate each partition of an original source: where both logs stop being equal."""
+    """Return the offset per partition at which both logs stop being equal."""
     provider, topic = get_provider(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.read_source_topic(topic).incarnation
     other = get_provider(providers, peer.cluster)
@@ -215,7 +215,7 @@ def find_truncation_offsets(
 
 
 def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Return the measures with the records that only restored topics have. Incomparable topics become unmeasured."""
+    """Add the records that only restored topics have. Incomparable topics become unmeasured."""
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
@@ -249,7 +249,7 @@ def get_source_address(mirror: ObservedMirror) -> Address:
 
 
 def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
-    """Reject a mirror with records of other producers: its source would never get them."""
+    """Reject a mirror with other producers' records, which its source would never receive."""
     foreign = links.find_foreign_records([mirror.name]).get(mirror.name, ())
     if foreign:
         where = list_first([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
@@ -276,7 +276,7 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
 
 
 def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
-    """Reject making a mirror writable after its source left the reversal: both sides would accept records."""
+    """Reject a swap whose source left the reversal, because both sides would accept records."""
     source_mirror = require_links(get_provider(providers, mirror.source_cluster)).read_mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
@@ -303,14 +303,14 @@ def _other_restore_error(mirror: ObservedMirror, wanted: MirrorTopic) -> UserErr
 
 
 def broken_reversal_error(mirror: ObservedMirror, peer: ObservedMirror) -> UserError:
-    """Return the error for a reversal whose other side was failed over."""
+    """Return the error for a reversal whose other mirror was failed over."""
     message = f"the reversal was interrupted: {peer.name} of cluster {peer.cluster} is {peer.status}"
     address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(message, hint=f"Let {mirror.name} take records again with: reconciler mirror failover {address}")
 
 
-# A transition repeats its first unfinished step until all are done. Each step is stored on its cluster before the next,
-# so any process can continue, and concurrent ones notice each other. Both sides are never writable at once.
+# Each step is stored on its cluster before the next, so any process can continue, and concurrent ones notice each
+# other. Both sides are never writable at once.
 
 
 _M = MirrorStatus
@@ -355,7 +355,7 @@ class TransitionDriver:
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
                 check_source_ends(self.providers, mirror)
                 check_source(self.providers, mirror)
-                # Copy most records before producers are stopped. If this copy fails, no producer was stopped.
+                # Copy most records first. If this fails, no producer was stopped.
                 self.may_go_on()
                 self.copy(mirror, None)
                 check_own_records(links, mirror)
@@ -378,7 +378,7 @@ class TransitionDriver:
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
         """Make the original source of a stopped mirror its mirror, and truncate records written since.
 
-        Return the mirror, and how each partition was truncated. `approved`: ranges that may be truncated.
+        Return the mirror, and how each partition was truncated. `approved` are ranges that may be truncated.
 
         Raises:
             StalePlanError: More would be truncated than approved.
@@ -396,7 +396,7 @@ class TransitionDriver:
         return check_stopping_verb(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def find_restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
-        """Return the stopped mirror from which a topic can be restored; the only one, or the one over `link`."""
+        """Return the stopped mirror from which a topic can be restored, optionally over `link`."""
         return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).get_only()
 
     def _choose_peer(
@@ -421,7 +421,7 @@ class TransitionDriver:
     ) -> dict[int, int]:
         links = self._get_links(cluster)
         at = self.find_truncation_offsets(cluster, full_name, peer)
-        # If the platform reports diverged records, it truncates nothing itself.
+        # A platform that reports diverged records truncates nothing itself.
         if approved is not None and links.find_diverged_records(full_name, {}) is None:
             lost = list_cut_ranges(links.read_positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
@@ -432,7 +432,7 @@ class TransitionDriver:
         return find_truncation_offsets(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
-        """Take steps until a transition ends, and return the mirror. Errors are recorded on it, then raised."""
+        """Run a transition to its end, and return the mirror. Errors are recorded on it, then raised."""
         links = self._get_links(cluster)
         mirror = links.read_mirror(full_name)
         while mirror.status in UNDER_WAY:
@@ -464,7 +464,7 @@ class TransitionDriver:
             return mirror
         match mirror.status:
             case _M.PENDING_STOPPED if mirror.stopped_by is not None:
-                # The transition was decided; the mirror only has to become writable.
+                # The transition was decided, and only the mirror must become writable.
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
                 return self._run_promotion(links, mirror, operation)
@@ -485,7 +485,7 @@ class TransitionDriver:
                 return mirror
 
     def _run_promotion(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        # Read the ends again: those of an interrupted promotion may be old.
+        # Ends of an interrupted promotion may be outdated.
         ends = self._read_source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
@@ -525,7 +525,7 @@ class TransitionDriver:
         source_links.request_verb(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck_sides(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
-        """Reject the swap if a side received records since. A closed mirror cannot copy them."""
+        """A closed mirror cannot copy records that a side received since."""
         self._close_source(mirror, operation)
         self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
@@ -534,7 +534,6 @@ class TransitionDriver:
     def _abandon_reversal(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError
     ) -> None:
-        """Resume a mirror whose source mirrors another topic or was failed over. Raise `ReversalAbandonedError`."""
         source_mirror = read_mirror(self._get_links(mirror.source_cluster), mirror.source)
         if source_mirror is None or (
             source_mirror.operation is not None and source_mirror.operation.id == operation.id
@@ -591,7 +590,7 @@ class TransitionDriver:
     def _run_restore(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> ObservedMirror:
-        # Close the topic again: another process may have reopened it late.
+        # Another process may have reopened the topic late.
         links.convert_to_mirror(mirror.name, self._read_source_mirror(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         source = mirror.source_topic_id or ""
@@ -657,7 +656,7 @@ class TransitionDriver:
         return self._get_provider(mirror.source_cluster).open_log(get_source_address(mirror)).read_bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
-        """Record an error for `mirror errors`, unless this process was stopped or lost the lease."""
+        """Ignore a stop or a lost lease."""
         try:
             self.may_go_on()
         except ReconcilerError:
@@ -737,7 +736,7 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return the error that explains a mirror's interrupted transition, or `None`."""
+    """Return the error for a mirror's interrupted transition, or `None`."""
     try:
         links = require_links(providers[cluster_of(address) or ""]).job_steps
         mirror = None if links is None else read_mirror(links, full_name_of(address))
@@ -785,7 +784,7 @@ def _build_failover_hint(address: Address) -> str:
 def explain_all_interrupted(
     providers: Mapping[str, Provider], actions: Iterable[Action], left: Collection[str]
 ) -> tuple[IncompleteError, ...]:
-    """Return the errors of transitions that a stopped run left in progress."""
+    """Return errors of transitions that a stopped run left in progress."""
     transitions = (
         action
         for action in actions
@@ -796,8 +795,7 @@ def explain_all_interrupted(
     )
 
 
-# A promotion is final, so the mirror is first copied until its lag is zero. If the lag does not shrink, nothing is
-# changed.
+# A promotion is final, so copy the mirror first until its lag is zero.
 
 
 _NAMED: Final = 5
@@ -832,7 +830,7 @@ class CatchUp:
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
         """Copy until no partition lags. Raises `RetryableError` if the lag does not shrink within `timeout_ms`.
 
-        `timeout_ms` is by default the link's; -1: unlimited.
+        `timeout_ms` is by default the link's. -1 means unlimited.
         """
         links = require_links(self.providers[cluster])
         mirror = links.read_mirror(full_name)

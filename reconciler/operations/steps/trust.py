@@ -1,8 +1,8 @@
 """Check where secrets may be sent before a cluster is opened.
 
-A manifest names both a secret and the address that receives it. So its author could send any secret anywhere. Hence the
-workspace must allow the reference. The address must be known, or allowed by a person. The connection must be encrypted,
-unless the Cluster waives it. For a pull request, only its base decides.
+A manifest names a secret and its receiver, so its author could send any secret anywhere. Therefore the workspace must
+allow the reference, and the address must be known or allowed. The connection must be encrypted, unless the Cluster
+waives it. For a pull request, only its base decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SentSecret(NamedTuple):
-    """A secret, and the addresses that receive it. For a token that is signed locally, `reference` is the mechanism."""
+    """A secret and its receiving addresses. For a locally signed token, `reference` is the mechanism."""
 
     field: str
     reference: str
@@ -51,7 +51,7 @@ class _TrustedFacts:
 
 @dataclass(frozen=True)
 class Trust:
-    """Checks the secrets and locations of clusters before they are opened."""
+    """Checks secrets and locations of clusters before they are opened."""
 
     invocation: Invocation
     select: Select
@@ -60,7 +60,7 @@ class Trust:
     recorded: Callable[[], Mapping[str, Cluster]]
 
     def check_cluster(self, cluster: Cluster) -> None:
-        """Reject a cluster that would receive a secret it must not get. Contacts nothing.
+        """Reject a cluster that may not receive its secrets. Contacts nothing.
 
         Raises:
             BlockedError: A secret would be sent to a new address. `--allow connect:ADDR` allows it.
@@ -78,7 +78,7 @@ class Trust:
         self._check_files(about, cluster)
 
     def check_state(self) -> None:
-        """Raise `BlockedError` if a pull request moves the state to a location that its base does not name."""
+        """Raise `BlockedError` if a pull request moves the state to a location unknown to its base."""
         self._check_location("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
 
     @cached_property
@@ -91,7 +91,7 @@ class Trust:
 
     @cached_property
     def base_guards(self) -> Guards | None:
-        """Guards of the pull request's base. `None`: no pull request, or a new workspace."""
+        """Guards of the pull request's base. `None` without a pull request, or for a new workspace."""
         if self._base is None:
             return None
         folder = self._base.map_path(self.loaded.folder)
@@ -131,7 +131,7 @@ class Trust:
         )
 
     def _find_base_version(self, file: Path) -> Path:
-        """Return a file's version in the base. A pull request cannot change files outside its repository."""
+        """A pull request cannot change files outside its repository."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay

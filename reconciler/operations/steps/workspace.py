@@ -72,7 +72,7 @@ def split_pair(option: str, text: str) -> tuple[str, str]:
 
 
 def find_excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
-    """Return the clusters that `excludes` cover completely, for example `*/east/*`."""
+    """Return the clusters that `excludes` cover completely, such as `*/east/*`."""
     patterns = tuple(excludes)
     return frozenset(
         cluster
@@ -93,7 +93,7 @@ def check_allowance(text: str) -> str:
 
 
 class Providers(Mapping[str, Provider]):
-    """Providers by cluster name. Each is opened on first use."""
+    """Providers by cluster name, opened on first use."""
 
     def __init__(
         self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _get_cluster: None
@@ -133,7 +133,7 @@ class Providers(Mapping[str, Provider]):
 
 @dataclass(frozen=True)
 class Site:
-    """Clusters, state and owner of a command, before any of them is contacted."""
+    """Clusters, state and owner of a command. None is contacted yet."""
 
     invocation: Invocation
     edge: Edge
@@ -144,7 +144,7 @@ class Site:
 
     @cached_property
     def state(self) -> ObjectStore:
-        """Store of the state. It is read-only for readers."""
+        """Store of the state, read-only for readers."""
         self._check_state()
         store = open_store(self.state_settings)
         return wrap_read_only(store, self.edge.now_ms) if self.edge.is_reader else store
@@ -175,7 +175,7 @@ class Site:
         return ResourceOwner.create(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def find_relative_root(self, name: str) -> str | None:
-        """Return an embedded cluster's root if the folder to which it is relative is unknown."""
+        """Return the relative root of an embedded cluster if its base folder is unknown."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
@@ -198,7 +198,7 @@ class Work(Site):
 
     @cached_property
     def trust(self) -> Trust:
-        """Checks of where this workspace's secrets may be sent."""
+        """Checks where this workspace's secrets may be sent."""
         variables = read_variables(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._read_recorded_clusters)
 
@@ -219,10 +219,10 @@ class Work(Site):
         return () if base is None else tuple(find_lowered_guards(self.loaded.workspace.spec.guards, base))
 
     def find_relative_root(self, name: str) -> None:
-        """Return `None`: roots are relative to this workspace."""
+        """Return `None`, because roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Reject a cluster if its secrets may not be sent where its manifest says."""
+        """Reject a cluster whose secrets may not be sent to its addresses."""
         self.trust.check_cluster(cluster)
 
     def _check_state(self) -> None:
@@ -249,7 +249,7 @@ class Work(Site):
 
     @cached_property
     def clusters_to_read(self) -> tuple[str, ...]:
-        """Names of the clusters to read. Completely excluded ones are missing."""
+        """Names of the clusters to read, without completely excluded ones."""
         skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
@@ -268,7 +268,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
     """Load the workspace without contacting clusters or state. `is_reader` makes both read-only."""
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
-        # Saved plans and runs need a commit: after a merge, the branch no longer differs.
+        # Saved plans and runs need a commit, because a merged branch no longer differs.
         select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(
@@ -284,7 +284,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
 
 
 def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
-    """Open only the state; manifests may be broken. `is_reader` makes it read-only."""
+    """Open only the state, even if manifests are invalid. `is_reader` makes it read-only."""
     workspace, folder = load_workspace_file(invocation, select), find_workspace_folder(invocation)
     alone = LoadedWorkspace(
         workspace=workspace,
@@ -312,7 +312,7 @@ def _build_state_settings(workspace: Workspace, folder: Path, select: Select) ->
 
 
 def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
-    """Open the state at a URL and the clusters that it records, without files. `is_reader` makes both read-only."""
+    """Open a state and its recorded clusters without files. `is_reader` makes both read-only."""
     settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
     lockfile_row = read_lockfile(open_store(settings))
     if lockfile_row is None:
@@ -378,7 +378,7 @@ def build_edge(
     *,
     is_reader: bool = False,
 ) -> Edge:
-    """Return what providers need of the environment: folder, clocks and names."""
+    """Return folder, clocks and names for providers."""
     return Edge(
         folder=folder,
         environ=invocation.environ,
@@ -411,7 +411,7 @@ def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
 
 
 def parse_topic_address(text: str) -> Address:
-    """Parse the address of a topic, mirror or mounting. Return it as a topic's."""
+    """Return a topic's address, given the address of a topic, mirror or mounting."""
     address = Address(text)
     if kind_of(address) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(address):  # noqa: PLR2004 - kind/cluster/name
         raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
@@ -424,7 +424,7 @@ def get_address_provider(site: Site, address: Address) -> Provider:
 
 
 def list_possible_clusters(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the clusters that the arguments may mean, sorted. Others are not contacted."""
+    """Return the clusters that the arguments may name, sorted."""
     meant: set[str] = set()
     for text in texts:
         cluster = cluster_of(Address(text)) or "*"
