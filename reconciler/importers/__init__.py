@@ -1,1 +1,1 @@
-"""Importers of topics and access rules from the files of other tools."""
+"""Importers of topics and access rules from files of other tools."""

@@ -188,7 +188,7 @@ def _import_user(metadata: Fields, spec: Fields, name: str, homes: KubernetesNam
 
 
 def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
-    """The operator manages the broker settings."""
+    """Import only the connection, because the operator manages the broker settings."""
     cluster = _find_cluster_name(metadata, name, homes) or name
     metadata.ignore_keys("labels", "annotations")
     kafka = spec.read_mapping("kafka")

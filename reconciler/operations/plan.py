@@ -114,7 +114,7 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
             work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
         )
         if cut:
-            from reconciler.operations.steps.transitions import add_diverged_records  # noqa: PLC0415 - few plans need it
+            from reconciler.operations.steps.transitions import add_diverged_records  # noqa: PLC0415 - rarely needed
 
             measures = add_diverged_records(work.providers, draft.actions, measures)
     judged = planner.assess_draft(draft, measures)

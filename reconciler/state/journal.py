@@ -763,7 +763,7 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """A run that only settled the open run has no file of its own."""
+    """Use the open run's journal, because a run that only settled it has no `run.json`."""
     if lockfile.open_run is None:
         return 0
     try:

@@ -175,7 +175,7 @@ class Lease:
         await retry_until_answered(self._effects, write)
 
     async def store_commit(self, commit: str | None) -> None:
-        """Store the git commit of applied files that changed nothing; `None` does not change it."""
+        """Store the git commit of files whose apply changed nothing; `None` keeps the stored commit."""
         if commit not in {None, self.lockfile.commit}:
             await retry_until_answered(
                 self._effects,
@@ -194,7 +194,7 @@ class Lease:
         return await self._effects.run_blocking(lambda: self._commit(record, keep_unchanged, settles))
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
-        """Close the open run and commit `record`; keep the lease. `None` keeps the state."""
+        """Close the open run and commit `record`, but do not free the lease. `None` keeps the state."""
         return await retry_until_answered(self._effects, lambda: self._finish(record, close_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:

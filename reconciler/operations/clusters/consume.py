@@ -479,7 +479,7 @@ class ConsumeOptions:
     group: str | None = None
     regex: str | None = None
     skip_missing: bool = False
-    """Report lost offsets and continue, instead of failing."""
+    """Whether to report lost offsets and continue, instead of failing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

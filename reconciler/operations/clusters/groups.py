@@ -76,7 +76,7 @@ class GroupDeletion:
     cluster: str
     group: ConsumerGroup
     topic: str | None
-    """`null` if the whole group is deleted."""
+    """Topic whose offsets are deleted; `null` if the whole group is deleted."""
 
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:

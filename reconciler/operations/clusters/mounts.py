@@ -254,11 +254,11 @@ class MountRow:
     owner_name: str | None = None
     """Name of the owner. `null` if the workspace does not declare that cluster."""
     partitions: int | None = None
-    """`null` if unknown."""
+    """Number of partitions; `null` if unknown."""
     records: int | None = None
     """Number of records at the last unmount. `null` if there was none."""
     bytes: int | None = None
-    """Size at the last unmount. `null` if there was none."""
+    """Size in bytes at the last unmount. `null` if there was none."""
     since_ms: int | None = None
     """Time of the last change of `state`. `null` if `state` never changed."""
     migrations: tuple[ClusterMigration, ...] = ()
@@ -469,7 +469,7 @@ class Release:
     topic: MountableTopic
     owner: str
     owner_name: str | None
-    """`None` if the owner is no reachable cluster of the workspace."""
+    """Name of the owner; `None` if it is no reachable cluster of the workspace."""
     clusters: tuple[str, ...]
 
 

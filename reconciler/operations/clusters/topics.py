@@ -1,4 +1,4 @@
-"""`topic list`, `describe`, `storage` and `compute_profile`."""
+"""`topic list`, `describe`, `storage` and `profile`."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class TopicDescription:
     """Consumer groups with committed offsets in the topic. `null` if unknown."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
-    """`null` if not measured."""
+    """Number of records; `null` if not measured."""
     bytes: int | None
-    """`null` if not measured."""
+    """Size in bytes; `null` if not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
     """Applicable rules that the caller may see; rules of namespaces come first."""

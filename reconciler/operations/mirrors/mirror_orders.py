@@ -1,4 +1,4 @@
-"""`mirror create`, `delete`, `pause`, `promote`, `failover` and the other verbs."""
+"""`mirror create`, `delete` and the verbs that change mirror roles."""
 
 from __future__ import annotations
 

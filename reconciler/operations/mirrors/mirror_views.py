@@ -131,9 +131,9 @@ class MirrorError:
     link: str
     trouble: Trouble
     mirror: str | None = None
-    """`null` if the error concerns no single mirror."""
+    """Affected mirror; `null` if the error concerns no single mirror."""
     task: str | None = None
-    """`null` if the error concerns no task."""
+    """Affected task; `null` if the error concerns no task."""
 
 
 @dataclass(frozen=True, slots=True)

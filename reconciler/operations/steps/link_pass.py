@@ -382,7 +382,7 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
 def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: TransitionDriver | None = None) -> LinkOutcome:
     """Sync a link except its groups. A failed task does not stop the others.
 
-    `version` is the destination's, read before its mirrors.
+    `version` is the destination's version, read before its mirrors.
     """
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:

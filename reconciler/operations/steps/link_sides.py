@@ -58,7 +58,7 @@ class SettledGroups:
 
 @dataclass
 class LinkMemory:
-    """State of links that one process keeps in memory between passes."""
+    """Data about links that one process remembers between passes."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)

@@ -275,7 +275,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """After errors other than a rejection, the topic may still be deleted."""
+        """Accept producers again only if the deletion was rejected; after other errors it may still happen."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:

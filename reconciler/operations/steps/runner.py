@@ -363,7 +363,7 @@ FAILOVER: Final = "mirror failover"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmergencyRun(SiteOptions):
-    """Options of a command that acts at once, without the files."""
+    """Options of an emergency command, which does not use the files."""
 
     command: str
     lock_timeout_s: float

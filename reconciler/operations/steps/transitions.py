@@ -525,7 +525,7 @@ class TransitionDriver:
         source_links.request_verb(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck_sides(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
-        """A closed mirror cannot copy records that a side received since."""
+        """Reject the swap if a side received records, which a closed mirror cannot copy."""
         self._close_source(mirror, operation)
         self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
@@ -656,7 +656,7 @@ class TransitionDriver:
         return self._get_provider(mirror.source_cluster).open_log(get_source_address(mirror)).read_bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
-        """Ignore a stop or a lost lease."""
+        """Do not record a stop or a lost lease."""
         try:
             self.may_go_on()
         except ReconcilerError:
