@@ -208,7 +208,7 @@ _GZIP: Final = 31
 
 
 def choose_lineage(store: ObjectStore, remains: StateFiles, lockfile: Lockfile) -> str:
-    """Return the lockfile's lineage, or the snapshots' if the lockfile names one of them."""
+    """Return the lockfile's lineage, or the only lineage of the snapshots if the lockfile names one of them."""
     rows = remains.snapshots
     if lockfile.state is None or lockfile.state.key not in {row.key for row in rows}:
         return lockfile.lineage

@@ -151,7 +151,7 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 
 def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return the first offsets of a new mirror; empty if it starts with its source."""
+    """Return the first offsets of a new mirror; `start_offset` is `latest` or a time."""
     from reconciler.records.schema import parse_time_ms
 
     bounds = log.read_bounds()

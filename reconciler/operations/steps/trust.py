@@ -131,7 +131,7 @@ class Trust:
         )
 
     def _find_base_version(self, file: Path) -> Path:
-        """A pull request cannot change files outside its repository."""
+        """Return a file unchanged outside the repository, where a pull request cannot change it."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
