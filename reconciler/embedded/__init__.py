@@ -1,1 +1,1 @@
-"""A streaming platform that lives in object storage; knows nothing of plans."""
+"""A streaming platform in an object store. It knows nothing of plans."""

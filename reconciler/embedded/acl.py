@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources with access rules. A rule for everything in a namespace also covers the namespace itself."""
+    """Kinds of resources with access rules. A rule on a namespace's contents also applies to the namespace."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -70,12 +70,11 @@ _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
     Kind.GROUP: ", resources: [groups]",
     Kind.TRANSACTIONAL_ID: ", resources: [transactional-ids]",
 }
-"""Text that a suggested rule needs for each kind of resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleLevel:
-    """A namespace or topic whose rules apply to a resource; `name` is the resource's name relative to it."""
+    """A namespace or topic whose rules apply to a resource. `name` is the resource's name relative to it."""
 
     label: str
     rules: tuple[AclEntry, ...]
@@ -84,9 +83,9 @@ class RuleLevel:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an operation is allowed, by rule number `position` (from 1) of `level`.
+    """Whether an operation is allowed, and the rule that decides: number `position` (from 1) of `level`.
 
-    Without a `rule`, no rule matches; `level` names the levels with rules, `None` if there are none.
+    If no rule matches, `rule` is `None`, and `level` names the namespaces or topic with rules, if any.
     """
 
     is_allowed: bool
@@ -94,15 +93,15 @@ class Verdict:
     rule: AclEntry | None = None
     position: int = 0
     innermost_level: RuleLevel | None = None
-    """Innermost level of the resource, where a new rule for it belongs."""
+    """Namespace or topic to which a new rule for the resource belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Permissions of one principal from one host; without a principal, those of the super user.
+    """Permissions of one principal from one host, or of the super user.
 
-    Rules of namespaces apply outermost first, then the topic's. A matching denial wins over all rules that allow.
-    Without any rule every principal is allowed; otherwise only those that a rule allows (KIP-37).
+    Rules of namespaces apply outermost first, then the topic's. A matching denial overrides all other rules.
+    If there are no rules, every principal is allowed (KIP-37).
     """
 
     principal: str | None = None
@@ -149,12 +148,12 @@ class Permissions:
         raise refusal_error(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
-        """Reject a principal other than the super user; `what` completes "may not" in the error."""
+        """Reject all but the super user; `what` completes "may not" in the error."""
         if self.principal is not None:
             raise super_user_error(self, what)
 
     def find_verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Return whether an operation is allowed, with the rule that decides."""
+        """Return whether an operation is allowed, and the rule that decides."""
         return self._decide_by_levels(tuple(iter_rule_levels(catalog, kind, name)), operation, kind)
 
     def _find_outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
@@ -192,7 +191,7 @@ SUPER_USER: Final = Permissions()
 
 
 def check_namespace_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
-    """Reject the deletion of a namespace if the principal may not delete all its contents."""
+    """Reject the deletion of a namespace if the principal may not delete its contents."""
     if who.is_super_user:
         return
     below = f"{namespace}:"
@@ -204,7 +203,7 @@ def check_namespace_deletion(who: Permissions, draft: Draft, namespace: str) -> 
 
 
 def check_may_append(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Reject a principal that may not append to a topic. A mirror's link acts as the super user."""
+    """Reject a principal that may not append to a topic. The link of a mirror is the super user."""
     who.check_allowed(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
     if topic is not None:
@@ -216,8 +215,8 @@ def check_may_append(who: Permissions, catalog: Catalog, full_name: str) -> None
 
 
 def iter_rule_levels(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[RuleLevel]:
-    """Yield the levels whose rules apply: namespaces, outermost first, then the topic."""
-    # Names relative to a namespace follow `<namespace>:`.
+    """Yield the namespaces (outermost first) and the topic whose rules apply to a resource."""
+    # The relative name begins after `<namespace>:`.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
     for tier in list_levels(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)
@@ -272,7 +271,7 @@ def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
 
 
 def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
-    """Return the error for a group with offsets of topics that the principal may not read; it names no topic."""
+    """Return the error for a group with offsets of unreadable topics, without their names."""
     return NotAuthorizedError(
         f"{_format_principal(who)} may not read every topic that group {group} has offsets of "
         "(TopicAuthorizationException)",
@@ -300,24 +299,24 @@ _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 
 def to_acl_entries(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
-    """Return rules in catalog form, merged by operation and sorted."""
+    """Return manifest rules as catalog entries, merged by operation and sorted."""
     return _parse_rules(to_rule_fields(rules))
 
 
 def to_topic_acls(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
-    """Return a topic's rules in manifest form."""
+    """Return a topic's catalog rules as manifest rules."""
     return tuple(TopicAcl.model_construct(**_select_fields(entry, *_OF_TOPICS)) for entry in entries)
 
 
 def to_namespace_acls(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
-    """Return a namespace's rules in manifest form."""
+    """Return a namespace's catalog rules as manifest rules."""
     return tuple(
         NamespaceAcl.model_construct(**_select_fields(entry, *_OF_TOPICS, "resources", "names")) for entry in entries
     )
 
 
 def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
-    """Return rules after changes by path; `None` removes a rule."""
+    """Apply changes, keyed by the rule's path, to rules; `None` removes a rule."""
     merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(to_namespace_acls(entries)), **changes}
     return _parse_rules({path: operations for path, operations in merged.items() if operations is not None})
 
@@ -345,7 +344,7 @@ def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> 
 
 
 def _select_fields(entry: AclEntry, *names: str) -> dict[str, Any]:
-    # Rules in the catalog were validated when written.
+    # The catalog's rules were validated when written.
     return {name: getattr(entry, name) for name in names}
 
 
@@ -368,7 +367,7 @@ def _parse_rules(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
 
 
 def find_visible_topic(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
-    """Return a topic after checking that the principal may describe it."""
+    """Return a topic that the principal may describe."""
     if full_name in catalog.topics or who.is_super_user:
         return get_topic(catalog, full_name)
     known = [name for name in catalog.topics if who.is_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]

@@ -1,4 +1,4 @@
-"""The admin side of an embedded cluster: namespaces, topics and links."""
+"""Administration of an embedded cluster: namespaces, topics and links."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NEEDS_TOPIC: Final = frozenset({Operation.ALTER, Operation.ALTER_CONFIGS})
 
 
 class Admin:
-    """Catalog operations of one cluster, for one principal. `EmbeddedCluster` adds records."""
+    """Catalog operations of one principal on one cluster."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Admin:
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> None:
-        """Use `EmbeddedCluster.open` or `create`; `storage` is the cluster's object storage."""
+        """Use `EmbeddedCluster.open` or `create` instead; `storage` is the cluster's object storage."""
         self.store = store
         self.storage = storage
         self.cluster_id = cluster_id
@@ -96,7 +96,7 @@ class Admin:
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier, if the cluster is bound to object storage."""
+        """The remote tier; `None` if the cluster is not bound to object storage."""
         return self.context.remote
 
     def fresh_id(self) -> str:
@@ -104,7 +104,7 @@ class Admin:
         return self._new_id()
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
-        """Set cluster properties (`None`: default) and bind the cluster to its object storage."""
+        """Set cluster properties (`None` resets one), and bind the cluster to its object storage."""
         self.permissions.check_super_user("change the cluster")
         storage_id = None if self.storage is None else create_storage(self.storage, self._new_id)
 
@@ -123,31 +123,31 @@ class Admin:
         quotas: QuotaEntry | None = None,
         kms_key_id: str | None = None,
     ) -> None:
-        """Create a namespace and its missing parents; namespaces and topics below inherit its configs."""
+        """Create a namespace and its missing parents. Its contents inherit its configs."""
         self._check_kms_key(kms_key_id)
         entry = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
         self._commit(lambda draft: create_namespace(draft, name, entry), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set a namespace's configs (`None`: remove).
+        """Set a namespace's configs; `None` removes one.
 
-        If this disables tiering of topics, return once it is disabled (KIP-950).
+        If this disables the tiering of topics, wait until it is disabled (KIP-950).
         """
         self._commit_and_disable_tiering(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
 
     def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
-        """Set a namespace's quotas (`None`: remove)."""
+        """Set a namespace's quotas; `None` removes them."""
         self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
-        """Set a namespace's KMS key (`None`: remove). `finish_rewrites` re-encrypts existing objects."""
+        """Set a namespace's KMS key; `None` removes it. `finish_rewrites` re-encrypts existing objects."""
         self._check_kms_key(kms_key_id)
         self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def set_namespace_acls(self, name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace a namespace's access rules, which also apply to everything below it."""
+        """Replace a namespace's access rules, which also apply to its contents."""
         rules = tuple(acls)
         self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
 
@@ -155,7 +155,7 @@ class Admin:
         """Delete a namespace with its topics; return whether it existed.
 
         Raises:
-            BlockedError: It holds namespaces and `recursive` is not set.
+            BlockedError: It contains namespaces, and `recursive` is not set.
         """
 
         def decide(draft: Draft) -> bool:
@@ -165,7 +165,7 @@ class Admin:
         return self._commit_and_delete(decide)
 
     def namespaces(self, under: str = "") -> list[str]:
-        """Return the namespaces below `under` (default: all) that the caller may describe."""
+        """Return the namespaces below `under` (by default all) that the caller may describe."""
         catalog = self.catalog.read()
         return [
             name for name in list_namespaces_under(catalog, under) if self._may_describe(catalog, Kind.NAMESPACE, name)
@@ -182,9 +182,9 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set a topic's configs (`None`: inherit) and add partitions.
+        """Set a topic's configs (`None`: inherit one), and add partitions.
 
-        If this disables tiering, return once it is disabled.
+        If this disables tiering, wait until it is disabled.
         """
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
@@ -194,12 +194,12 @@ class Admin:
         )
 
     def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace a topic's access rules; those of its namespaces also apply."""
+        """Replace a topic's access rules; its namespaces' rules also apply."""
         rules = tuple(acls)
         self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
 
     def move_topic(self, full_name: str, to: str) -> None:
-        """Rename a topic, possibly into another existing namespace; it keeps its records and offsets."""
+        """Rename a topic, possibly into another existing namespace. Records and offsets stay."""
 
         def decide(draft: Draft) -> None:
             find_visible_topic(self.permissions, draft, full_name)
@@ -217,7 +217,7 @@ class Admin:
         )
 
     def topics(self) -> Mapping[str, TopicEntry]:
-        """Return the topics that the caller may describe, by full name, sorted."""
+        """Return the topics that the caller may describe, sorted by full name."""
         catalog = self.catalog.read()
         return {
             name: entry
@@ -229,12 +229,12 @@ class Admin:
         """Return a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it, existing or not.
+            NotAuthorizedError: The caller may not describe it, or could not if it existed.
         """
         return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
-        """Return all configs of a topic, with where each value comes from."""
+        """Return all configs of a topic, each with its source."""
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
         find_visible_topic(self.permissions, catalog, full_name)
@@ -262,18 +262,18 @@ class Admin:
         self.catalog.commit(lambda draft: update_mirror(draft, full_name, source))
 
     def source_topic(self, full_name: str) -> SourceTopic:
-        """Return the properties of a topic that mirrors copy."""
+        """Return the properties of a topic that a mirror copies."""
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
         check_not_replica(full_name, find_visible_topic(self.permissions, catalog, full_name), "to mirror it")
         return describe_source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
-        """Delete the objects of deleted topics; return the number of topics."""
+        """Delete the objects of deleted topics; return the number of these topics."""
         return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
-        """Finish disabling the tiering of topics; return the number of topics."""
+        """Finish disabling the tiering of topics; return their number."""
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
     def _check_kms_key(self, kms_key_id: str | None) -> None:

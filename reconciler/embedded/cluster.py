@@ -1,4 +1,4 @@
-"""The embedded cluster: a streaming platform in an object store, as a library."""
+"""The embedded cluster, a streaming platform in an object store, as a library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# Imports of pyarrow are lazy: catalog operations work without it.
+# pyarrow is imported lazily, because catalog operations work without it.
 # ruff: noqa: PLC0415
 
 
@@ -45,7 +45,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedCluster:
         """Open an existing cluster.
 
-        `now_ms` is the clock for timestamps, `new_id` creates topic ids, `storage` is the cluster's object storage.
+        `now_ms` returns timestamps, `new_id` returns topic ids, `storage` is the cluster's object storage.
         """
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
@@ -62,7 +62,7 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open the cluster in a store; create it if the store is empty."""
+        """Open the cluster in a store, or create it in an empty store."""
         existing_id = create_cluster(store, cluster_id or new_id())
         if cluster_id is not None and existing_id != cluster_id:
             message = f"{store.url} is cluster {existing_id}, not {cluster_id}"
@@ -70,16 +70,16 @@ class EmbeddedCluster(Admin):
         return cls(store, existing_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
-        """Return the cluster as seen by one principal; `None` is the super user.
+        """Return the cluster for one principal; `None` is the super user.
 
-        Without a host, only rules for all hosts apply.
+        For host `*`, only rules for all hosts apply.
         """
         cluster = copy(self)
         cluster.permissions = Permissions.of(principal, host)
         return cluster
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
-        """Re-encrypt objects under their namespaces' KMS keys; return the number of topics done."""
+        """Re-encrypt objects under their namespaces' KMS keys; return the number of topics re-encrypted."""
         from reconciler.embedded.maintenance.roll import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
@@ -87,9 +87,9 @@ class EmbeddedCluster(Admin):
     def recover_topic(
         self, full_name: str, location: str | None = None, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic from a location in object storage; return once it is complete.
+        """Create a topic from a location in object storage, and wait until it is complete.
 
-        Without a `location`, the only one with that topic name is used (`remote.recovery`). `configs` override the
+        The default location is the only one with that topic name (`remote.recovery`). `configs` override the
         stored ones.
         """
         from reconciler.embedded.mounts.recovery import recover_topic
@@ -103,7 +103,7 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics (by full name) in recovery; return each topic's error or `None`, by topic id.
+        """Finish the recovery of wanted topics (by full name); return each topic's error or `None`, by topic id.
 
         `may_go_on` is called before each copy, from any thread, and may raise. `copied` is called after each segment.
         """
@@ -118,7 +118,7 @@ class EmbeddedCluster(Admin):
         """Create a read replica of a location in object storage.
 
         Raises:
-            NotAuthorizedError: The caller is not the super user, who may read any location.
+            NotAuthorizedError: The caller is not the super user.
         """
         from reconciler.archives.location import TopicLocation
         from reconciler.embedded.tiered.replicas import create_replica_topic, read_replica_source
@@ -141,7 +141,7 @@ class EmbeddedCluster(Admin):
     ) -> Mapping[str, int | ReconcilerError]:
         """Refresh the wanted read replicas (by full name) from their sources.
 
-        Return, by topic id, the number of partitions that changed, or the error.
+        Return the number of changed partitions, or the error, by topic id.
         """
         from reconciler.embedded.tiered.replicas import Replicas
 
@@ -150,7 +150,7 @@ class EmbeddedCluster(Admin):
 
     @property
     def mounts(self) -> Mounts:
-        """The cluster's migrations, and topics that can be mounted."""
+        """The cluster's migrations and mountable topics."""
         from reconciler.embedded.mounts.mounts import Mounts
 
         return Mounts(self)
@@ -182,7 +182,7 @@ class EmbeddedCluster(Admin):
         )
 
     def sweep(self, *, unless_recent: bool = False) -> SweepResult:
-        """Delete objects that nothing references and that are older than a day by the store's clock."""
+        """Delete unreferenced objects older than a day by the store's clock."""
         from reconciler.embedded.check.sweep import sweep_store
 
         return sweep_store(self.store, self.catalog, unless_recent=unless_recent, storage=self.storage)
@@ -202,9 +202,9 @@ class EmbeddedCluster(Admin):
         transaction_timeout_ms: int = 60_000,
         delivery_timeout_ms: int = 120_000,
     ) -> Producer:
-        """Return a producer, which retries until the delivery timeout.
+        """Return a producer that retries until the delivery timeout.
 
-        With a transactional id, it commits or aborts its records together.
+        A producer with a transactional id writes in transactions.
         """
         from reconciler.embedded.clients.producer import Producer
         from reconciler.embedded.clients.transactional_producer import TransactionalProducer
@@ -221,7 +221,7 @@ class EmbeddedCluster(Admin):
     def sequenced_producer(
         self, producer_id: str, *, epoch: int = 0, delivery_timeout_ms: int = 120_000
     ) -> SequencedProducer:
-        """Return a producer with a producer id and sequence numbers chosen by the caller."""
+        """Return a producer whose caller chooses the producer id and sequence numbers."""
         from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
@@ -230,7 +230,7 @@ class EmbeddedCluster(Admin):
         """Return a sink for new records that many tasks stage and one transaction publishes.
 
         Raises:
-            NotAuthorizedError: The caller may not write to it.
+            NotAuthorizedError: The caller may not write to the topic.
         """
         from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
@@ -239,7 +239,7 @@ class EmbeddedCluster(Admin):
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
-        """Yield the records that a topic has now, one partition after another."""
+        """Yield a topic's current records, one partition after another."""
         from reconciler.embedded.clients.consumer import iter_current_records
 
         return iter_current_records(self.log(full_name, isolation=isolation), start_ms=start_ms)
@@ -257,7 +257,7 @@ class EmbeddedCluster(Admin):
     ) -> Consumer:
         """Return a consumer of topics, by name or by a regular expression over full names.
 
-        There is no group membership: it reads all partitions, or only `partitions`. `on_missing` as in `log`.
+        Without group membership, the consumer reads all partitions, or only `partitions`. `log` explains `on_missing`.
         """
         from reconciler.embedded.clients.consumer import Consumer, ConsumerOptions, Subscription
 
@@ -279,7 +279,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedLog:
         """Return a topic's log; `read_uncommitted` includes records of open transactions.
 
-        `on_missing` is called with missing or damaged offsets, which are then skipped; without it they raise an error.
+        `on_missing` is called with missing or damaged offsets, which are then skipped. Without it, reading them fails.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
@@ -292,7 +292,7 @@ class EmbeddedCluster(Admin):
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return a sink for offset ranges of another log.
 
-        It writes to a mirror as its link, and to other topics as a producer.
+        The sink writes to a mirror as its link, and to other topics as a producer.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedSink
         from reconciler.embedded.segments.admission import read_append_rules

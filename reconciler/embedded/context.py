@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """One cluster, for one principal. Thread-safe."""
+    """One cluster as one principal uses it. Thread-safe."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -27,12 +27,12 @@ class ClusterContext:
     cluster_id: str
     storage: ObjectStore | None = None
     cache_folder: str | None = None
-    """Absolute path of the default cache folder for remote reads."""
+    """Absolute path of the default cache folder."""
     heads: RecentHeads = field(default_factory=RecentHeads)
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier, if the cluster is bound to object storage."""
+        """The remote tier; `None` if the cluster is not bound to object storage."""
         if self.storage is None:
             return None
         return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster, self.cache_folder)
@@ -41,7 +41,7 @@ class ClusterContext:
         """Return a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it, existing or not.
+            NotAuthorizedError: The caller may not describe it, or could not if it existed.
         """
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)

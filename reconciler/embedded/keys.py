@@ -1,4 +1,4 @@
-"""Object keys of an embedded cluster; no other module builds them."""
+"""Builds and parses all object keys of an embedded cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECES_OF_PAGE: Final = 4
 _SHORT_NONCE: Final = 8
 _LONG_NONCE: Final = 16
 _LONGEST_ENCODED: Final = 249
-"""Maximum length of an encoded file name with `.json`; any name of 249 legal characters fits."""
+"""Maximum length of a file name with an encoded group or transactional id."""
 
 
 def catalog_key(serial: int) -> str:
@@ -31,7 +31,7 @@ def catalog_key(serial: int) -> str:
 
 
 def parse_catalog_serial(key: str) -> int | None:
-    """Return the serial in the key of a catalog object; `None` for other keys."""
+    """Return the serial in a catalog object's key; `None` for other keys."""
     digits = key.removeprefix("catalog/").partition("-")[0]
     return int(digits) if digits.isdecimal() else None
 
@@ -53,7 +53,7 @@ def parse_head_key(key: str) -> tuple[str, int]:
 
 
 def is_head_key(key: str) -> bool:
-    """Whether a key is a head's; the folder may also hold files of people and tools."""
+    """Return whether a key is a head's; the folder may also contain foreign files."""
     try:
         return key == head_key(*parse_head_key(key))
     except ValueError:
@@ -78,7 +78,7 @@ def parse_page_key(key: str) -> tuple[str, int] | None:
 
 
 def part_key(full_name: str, partition: int) -> str:
-    """Return a new key for a part; namespace levels become folders (KIP-37)."""
+    """Return a new key for a part; namespaces become folders (KIP-37)."""
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
     return f"{PARTS}{folders}{name}_{partition}/{create_nonce()[:_LONG_NONCE]}.parquet"
@@ -99,7 +99,7 @@ def group_key(group: str) -> str:
 
 
 def parse_group_key(key: str) -> str | None:
-    """Return the group name in the key of a group's register; `None` for other keys."""
+    """Return the group in the key of its register; `None` for other keys."""
     return _decode_name(key, GROUPS, group_key)
 
 
@@ -143,5 +143,5 @@ def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | N
 
 
 def fresh_producer_id() -> str:
-    """Return a new producer id. A repeated id would make appends look like duplicates."""
+    """Return a unique producer id."""
     return create_nonce()[:_LONG_NONCE]

@@ -1,4 +1,4 @@
-"""Group offsets that links copy to mirrors. A group's own commits take precedence."""
+"""Group offsets that links copy to mirrors. Offsets that a group commits on the mirror take precedence."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 def list_group_versions(store: ObjectStore) -> dict[str, str]:
-    """Return a version of each group, which changes with every commit."""
+    """Return a version of each group; every commit changes it."""
     versions = ((parse_group_key(listed.key), listed.hint) for listed in store.list(GROUPS))
     return {name: hint for name, hint in versions if name is not None}
 
 
 def read_group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return groups' committed offsets, by full topic name and partition; one GET per group."""
+    """Return groups' committed offsets by topic name and partition; one GET per group."""
 
     def read(name: str) -> Group | None:
         return read_group(cluster.store, name)
 
     groups_read = dict(zip(groups, map_in_parallel(read, groups, name="groups"), strict=True))
-    catalog = cluster.catalog.read()  # Read after the groups, so that it has the topics of new offsets.
+    catalog = cluster.catalog.read()  # Read it after the groups: it then has the topics of new offsets.
     ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
     names = map_names_by_id(catalog, ids)
     return {name: _name_offsets(group, names) for name, group in groups_read.items() if group is not None}
@@ -60,7 +60,7 @@ def _name_offsets(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int
 def sync_group_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Store groups' offsets from a link's source; one swap per changed group."""
+    """Store groups' offsets that a link read from its source; one swap per changed group."""
     if not groups:
         return {}
     bringing = _OffsetCopy(cluster, cluster.catalog.read())
@@ -75,9 +75,9 @@ def sync_group_offsets(
 
 
 def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
-    """Turn groups' own offsets of a new mirror into synced ones; return the number of groups changed.
+    """Mark offsets that groups committed in a new mirror as synced, so that the link may overwrite them.
 
-    The link may overwrite only synced offsets.
+    Return the number of changed groups.
     """
 
     def mark_synced(group: Group) -> Group:
@@ -90,7 +90,7 @@ def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
 
 @dataclass
 class _OffsetCopy:
-    """Copies groups' offsets; reads the catalog, and the end of each partition, only once."""
+    """Copies groups' offsets. It reads the catalog and each partition's end only once."""
 
     cluster: Admin
     catalog: Catalog
@@ -140,7 +140,7 @@ class _OffsetCopy:
         self, place: Place, position: GroupPosition, existing: CommittedOffset | None
     ) -> CommittedOffset:
         if existing is not None and (existing.offset, existing.metadata) == (position.offset, position.metadata):
-            return existing  # The stored offset was clamped when it was copied.
+            return existing  # It was clamped when it was copied.
         if place not in self._ends:
             self._ends[place] = read_partition_bounds(self.cluster.store, place).end
         return CommittedOffset(min(position.offset, self._ends[place]), position.metadata)

@@ -1,4 +1,4 @@
-"""Links and mirrors of one embedded cluster: state changes, synced configs, rules and start offsets."""
+"""Links and mirrors of one cluster: state changes, synced configs, access rules and start offsets."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterLinks:
-    """The links of one cluster, for the super user. Thread-safe."""
+    """The links of one cluster, as the super user. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
 
     def start_operation(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
-        """Start an operation on a mirror, by its verb. A failover is complete on return."""
+        """Start the operation `verb` on a mirror; complete it if it is a failover."""
         request = self._make_request(operation)
         after = self._commit(
             lambda draft: start_mirror_operation(draft, full_name, verb, request), f"{verb} mirror {full_name}"
@@ -83,9 +83,9 @@ class ClusterLinks:
         return after
 
     def mirror_own_mirror(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
-        """Make an ordinary topic the mirror of its own mirror, and close it to producers.
+        """Make a topic the mirror of its own mirror, and close it to producers.
 
-        Its source then overwrites its group offsets.
+        The link may then overwrite its group offsets.
         """
         now_ms = self._make_request(begun.id).now_ms
         after = self._commit(
@@ -107,7 +107,7 @@ class ClusterLinks:
     def advance_operation(
         self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False
     ) -> MirrorEntry:
-        """Move a mirror's operation to its next state. If mirroring stops, producers may append on return."""
+        """Move a mirror's operation to its next state. If mirroring stops, let producers append."""
         request = replace(self._make_request(operation), is_given_up=is_given_up)
         after = self.change_mirror_entry(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
         if after.is_stopped:
@@ -146,7 +146,7 @@ class ClusterLinks:
     def record_source_match(
         self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str
     ) -> None:
-        """Record in every head that its records up to its end equal the source's."""
+        """Record in every head that its records equal the source's."""
         topic = get_topic(self.cluster.catalog.read(), full_name)
 
         def record_partition(number: int) -> None:
@@ -154,7 +154,7 @@ class ClusterLinks:
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def record_source(head: Head) -> Head | None:
-                # Check again: after the operation the head may get records that its source lacks.
+                # Producers may append once the operation has ended.
                 find_running_operation(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -164,7 +164,7 @@ class ClusterLinks:
         run_in_parallel(record_partition, sorted(bounds), name="stand")
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
-        """Store the start offsets of a new mirror, and start its empty partitions there."""
+        """Store the start offsets of a new mirror, and apply them to empty partitions."""
         after = self.change_mirror_entry(full_name, lambda entry: mirrors.set_first_offsets(entry, offsets))
         topic = get_topic(self.cluster.catalog.read(), full_name)
         begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
@@ -181,7 +181,7 @@ class ClusterLinks:
         return after
 
     def read_written_heads(self, full_name: str) -> dict[int, Head]:
-        """Return the heads of partitions that were ever written."""
+        """Return the heads of all partitions that were ever written."""
         return read_heads(self.cluster.store, get_topic(self.cluster.catalog.read(), full_name).id)
 
     def _make_request(self, operation: str) -> TransitionRequest:
@@ -228,7 +228,7 @@ def _set_empty_start(head: Head, offset: int) -> Head | None:
 def make_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
-    """Create the mirrors that a link's filters match; return each mirror's error, or `None`."""
+    """Create the mirrors that match a link's filters; return each mirror's error, or `None`."""
     link = get_link(draft, link_name)
     outcomes: dict[str, ReconcilerError | None] = {}
     for name, source in match_auto_created(link, sources).items():
@@ -245,7 +245,7 @@ def make_mirrors(
 
 
 def update_mirrors(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str, ReconcilerError]:
-    """Update mirrors (by full name) from their sources; return errors by name."""
+    """Update mirrors (by full name) from their sources; return errors by full name."""
     failed: dict[str, ReconcilerError] = {}
     for name, source in sources.items():
         entry = draft.topics.get(name)
@@ -267,7 +267,7 @@ def record_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed
 
 
 def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) -> None:
-    """Store the id of a link's source cluster, unless it is stored."""
+    """Store the id of a link's source cluster, unless an id is stored."""
     link = get_link(draft, link_name)
     if link.source_cluster_id is None:
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
@@ -279,7 +279,7 @@ def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) 
 def list_offered_topics(
     catalog: Catalog, principal: str, only: Collection[str] | None = None
 ) -> dict[str, OfferedTopic]:
-    """Return the topics that `principal` may mirror or see, without read replicas."""
+    """Return all topics except read replicas, and whether `principal` may mirror each."""
     who = Permissions.of(principal) if _has_denials(catalog) else None
     chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
     names = [name for name in chosen if catalog.topics[name].replica is None]
@@ -301,7 +301,7 @@ def _has_denials(catalog: Catalog) -> bool:
 
 def _may_mirror(who: Permissions, catalog: Catalog, full_name: str) -> bool:
     verdict = who.find_verdict(catalog, Operation.READ, Kind.TOPIC, full_name)
-    return verdict.is_allowed or verdict.rule is None  # Without a matching rule nothing denies reading.
+    return verdict.is_allowed or verdict.rule is None
 
 
 _NO_RULES: Final[RuleFields] = {}
@@ -320,7 +320,7 @@ def list_access_rules(catalog: Catalog) -> AccessRules:
 
 
 def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
-    """Copy a source's rules to a link's mirrors and namespaces; return the number of changed ones."""
+    """Copy a source's access rules to a link's mirrors and namespaces; return the number of changed ones."""
     link = get_link(draft, link_name)
     changed = 0
     for name, topic in list(draft.topics.items()):
@@ -349,18 +349,18 @@ def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
 def _merge_source_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    """Return a topic's or namespace's new rules, and by path those that the link owns."""
+    """Return the merged rules, and the rules by path that the link owns."""
     changes, own = plan_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 
 
-# A mirror with synced retention expires nothing itself: its clock and segments differ from the source's.
+# A mirror with synced retention does not expire records by its own clock and segments, which differ from the source's.
 
 
 def raise_mirror_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
-    """Raise a mirror's start offsets to its source's, at most to the last stable offset.
+    """Raise a mirror's start offsets to its source's, but not above the last stable offset.
 
-    Does nothing unless the link syncs retention and the mirroring is active.
+    Does nothing unless the link syncs retention and mirroring is active.
 
     Raises:
         OwnershipLostError: Another cluster owns the remote partition.

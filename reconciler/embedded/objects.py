@@ -58,7 +58,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Create a cluster in an empty store; return its id, or the id of the existing cluster."""
+    """Create a cluster in an empty store; return its id, or the existing cluster's id."""
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id
@@ -78,7 +78,7 @@ _SHARE: Final = "Put the cluster on storage that every executor sees, or run the
 
 
 def check_cluster_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Reject a machine that does not see the cluster: its local folder would look like an empty log."""
+    """Reject a machine on which the cluster's folder is not visible."""
     if not is_found:
         host = read_host_name()
         message = f"{store.url} is not visible to the executor on {host}: it does not find topic {full_name} there"
@@ -86,7 +86,7 @@ def check_cluster_visible(store: ObjectStore, full_name: str, *, is_found: bool)
 
 
 def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Reject a missing topic, or a machine that does not see the cluster."""
+    """Reject a missing topic, or a machine on which the cluster's folder is not visible."""
     if not is_found and read_cluster_id(store) is not None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
         raise UserError(
@@ -99,8 +99,7 @@ def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -
 def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
     """Reject objects that another process wrote to its own copy of the cluster's folder.
 
-    A copy lacks all objects from some point on, so only the first and the last of `keys`, in writing order, are
-    checked.
+    `keys` are in writing order. Only the first and the last are checked.
     """
     if by == build_process_id():
         return

@@ -3,9 +3,9 @@
 One swap truncates a head under the next epoch. The head stores the operation, its offset and the number of removed
 records, so a repetition removes nothing. The manifest is truncated afterwards (`tiered/remote_retention.py`).
 
-Compaction may have removed a record below the cut because of a later one above it. A log compacted beyond the cut is
-therefore removed completely, and mirrored again. Until its manifest is truncated, an older compaction may still be
-published; this is checked afterwards.
+Compaction may have replaced records below the new end by records above it. So a log that was compacted beyond the new
+end is removed completely and mirrored again. A compaction that was running may still publish its result until the
+manifest is truncated, so the log is checked again afterwards.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class _SplitLog:
     removed_pages: list[PageRef] = field(default_factory=list)
     removed_entries: list[Entry] = field(default_factory=list)
     split_pages: list[str] = field(default_factory=list)
-    """Keys of pages across the cut, lower levels first."""
+    """Keys of pages that contain the new end, lower levels first."""
 
 
 class HeadTruncation:
-    """Truncates one partition's local tier; retries reuse parts already written.
+    """Truncates one partition's local tier; a retry reuses parts already written.
 
-    Objects are deleted after the head's swap; after a crash the sweep deletes them.
+    Objects are deleted after the head's swap; if the process dies, the sweep deletes them.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:
@@ -70,7 +70,7 @@ class HeadTruncation:
         self._split = _SplitLog()
 
     def truncate_head(self, head: Head, at: int) -> Head:
-        """Return the head with `at` as its end, which is at most its current end; epochs stay."""
+        """Return the head truncated to the end offset `at`; its epochs stay."""
         split = self._split = self._split_log(head, at)
         return replace(
             head,
@@ -87,7 +87,7 @@ class HeadTruncation:
         )
 
     def delete_unnamed(self, *, is_done: bool) -> None:
-        """Delete the objects that the head no longer names, depending on whether its swap succeeded."""
+        """Delete removed parts and pages if the head's swap succeeded (`is_done`), otherwise the new parts."""
         split = self._split if is_done else _SplitLog()
         named = {entry.key for entry in split.entries}
         self._store.delete([entry.key for entry in self._written.values() if entry.key not in named])
@@ -97,7 +97,7 @@ class HeadTruncation:
     def _split_log(self, head: Head, at: int) -> _SplitLog:
         split = _SplitLog()
         if at <= head.local_start:
-            # Only remote records remain, or none.
+            # No local record remains.
             split.removed_pages += head.pages
             split.removed_entries += head.entries
             return split
@@ -148,7 +148,7 @@ def _limit_fetched_offset(source: dict[str, Any] | None, at: int) -> dict[str, A
 
 
 def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[str, Any]:
-    """Return the producers without those of removed parts; none if a removed part names no producer."""
+    """Return the producers that no removed part names; none if a removed part names no producer."""
     if split.removed_pages or any(entry.producer is None for entry in split.removed_entries):
         return {}
     cut = {entry.producer["id"] for entry in split.removed_entries if entry.producer is not None}
@@ -156,7 +156,7 @@ def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[st
 
 
 def count_records(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
-    """Count the records of an offset range; only parts that the range cuts are read."""
+    """Count the records of an offset range; read only parts that are partly inside."""
     return _count_item_records(store, (*held.pages, *held.entries), offsets, partition)
 
 
@@ -197,7 +197,7 @@ def truncate_topic(
     *,
     may_go_on: Callable[[], None] = lambda: None,
 ) -> Mapping[int, TruncatedPartition]:
-    """Truncate partitions of a mirror in parallel; repeating an operation returns the same."""
+    """Truncate partitions of a mirror in parallel; a repeated operation returns the same result."""
     catalog = cluster.catalog.read()
     topic, bound = get_topic(catalog, full_name), catalog.cluster.storage_id
     if topic.active_mirror is None:
@@ -222,7 +222,7 @@ def truncate_topic(
 
 @dataclass(frozen=True, slots=True)
 class TopicTruncation:
-    """Truncations of one topic for one operation. Thread-safe."""
+    """Truncates partitions of one topic for one operation. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -232,10 +232,10 @@ class TopicTruncation:
     operation: str
 
     def truncate_partition(self, partition: Partition, at: int) -> TruncatedPartition:
-        """Truncate one partition; return its end and the number of records removed."""
+        """Truncate one partition; return its end and the number of removed records."""
 
         def cut_both_tiers() -> Head:
-            # An earlier cut must reach the manifest first: the head stores only the last cut.
+            # The head stores only the last truncation, so the manifest needs an earlier one first.
             self._truncate_manifest(partition)
             head = self._swap_head(partition, at)
             self._truncate_manifest(partition)
@@ -253,7 +253,7 @@ class TopicTruncation:
 
         def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head, so that a repetition does not remove later records.
+            # An unwritten partition gets a head: a repetition must not remove later records.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
             is_again = self._is_truncated(head)
             is_done = not is_again or self._must_remove_log(partition, head)

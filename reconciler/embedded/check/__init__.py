@@ -1,1 +1,1 @@
-"""Checks of a cluster, repairs that lose nothing, and the sweep."""
+"""Checks of a cluster, repairs without data loss, and the sweep."""

@@ -1,6 +1,6 @@
-"""`cluster check`: one listing, then catalog, partitions, groups and transactions.
+"""`cluster check`: list the store once, then check catalog, partitions, groups and transactions.
 
-Memory holds sixteen bytes per object, and one partition per thread.
+It needs sixteen bytes of memory per object, and memory for one partition per thread.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class CurrentTopics:
-    """The current topics, which may be newer than the checked ones. Thread-safe."""
+    """The topics of the current catalog, which may be newer than the checked one. Thread-safe."""
 
     def __init__(self, store: ObjectStore, serial: int | None) -> None:
         self._catalog = CatalogRegister(store)
@@ -68,7 +68,7 @@ class CurrentTopics:
             return self._turned[1]
 
     def read_catalog(self) -> Catalog | None:
-        """Return the current catalog; `None` as in `read_topics`."""
+        """Return the current catalog; `None` if it is unreadable or older than the checked one."""
         with self._lock:
             return self._read_if_current()
 
@@ -83,16 +83,16 @@ class CurrentTopics:
 _LOOKS: Final = 3
 _AT_ONCE: Final = 16
 _DEEP_THREADS: Final = 4
-"""Parallel reads of records; a part of 64 MiB takes several times its size in memory."""
+"""Number of parallel reads of records. A part of 64 MiB needs several times its size in memory."""
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> CheckResult:
-    """Check every register and object of a cluster without changing any; `deep` also reads every record.
+    """Check every register and object of a cluster without changes; `deep` also checks every record.
 
     Writers may be active, so a problem is read again before it is reported.
 
     Raises:
-        MendFirstError: A store refuses the credentials, which is not damage.
+        MendFirstError: A store rejects the credentials.
     """
     store = DamageCheckStore(store)
     storage = None if storage is None else DamageCheckStore(storage)
@@ -175,7 +175,6 @@ class _ClusterCheck:
             checked.add(findings)
 
     def find_headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
-        """Find partitions without a head; `None` if the catalog is unreadable. Heads are listed again for new ones."""
         catalog = self.present.read_catalog()
         if catalog is None or self.stored.is_all_named:
             return None
@@ -224,7 +223,7 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
 
 
 def _read_stable_catalog(store: ObjectStore) -> CatalogReading:
-    """Read the catalog, and again while it has errors: a newer snapshot may have replaced its objects."""
+    """Read the catalog; read it again while it has errors, since a new snapshot may have replaced its objects."""
     register = catalog_register(store)
     read = _read_once(register)
     for _ in range(_LOOKS - 1):

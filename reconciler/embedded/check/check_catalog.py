@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CatalogReading:
-    """A catalog, `None` if it is unreadable, and the keys of its objects."""
+    """A catalog (`None` if it is unreadable) and the keys of its objects."""
 
     catalog: Catalog | None
     keys: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class CatalogReading:
 
 
 def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> CatalogReading:
-    """Build the catalog from all its objects, verifying the sha256 of each."""
+    """Build the catalog from all its objects, and verify their sha256."""
     if held is None:
         return CatalogReading(Catalog())
     catalog, key = Catalog(), CATALOG
@@ -68,7 +68,7 @@ def _check_catalog_head(value: Json, catalog: Catalog) -> Iterator[CheckFinding]
 
 
 def find_catalog_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield a catalog's contradictions and unfinished work."""
+    """Yield contradictions and unfinished work in a catalog."""
     yield from _check_names(catalog)
     yield from _check_namespaces(catalog)
     yield from _check_topics(catalog)
@@ -100,7 +100,7 @@ def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
-    """Return missing namespaces, each with a topic or namespace that it should contain."""
+    """Return missing namespaces, each with the name of a topic or namespace below it."""
     missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
@@ -142,7 +142,7 @@ PartitionId: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """Checks consumer groups, from any thread. `ends` are the ends of partitions with a head."""
+    """Checks consumer groups, from any thread. `ends` are the end offsets of partitions with a head."""
 
     store: ObjectStore
     topics: Callable[[], TopicIndex | None]
@@ -160,7 +160,7 @@ class GroupCheck:
             return [CheckFinding(Kind.GROUP_DAMAGED, error.message, FindingPlace(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
-        # Topics are read after the register, so that those of new offsets are known.
+        # Read topics after the register: they then include the topics of new offsets.
         known = self.topics() if group is not None and group.topic_ids else None
         return (
             []
@@ -169,7 +169,6 @@ class GroupCheck:
         )
 
     def _read_end(self, place: PartitionId, offset: int) -> int:
-        """Return a partition's end, read again if `offset` is beyond the known one, since logs grow."""
         seen = self.ends.get(place, 0)
         try:
             return seen if offset <= seen else read_partition_bounds(self.store, place).end
@@ -180,7 +179,7 @@ class GroupCheck:
 def find_group_problems(
     name: str, group: Group, place: FindingPlace, topics: TopicIndex, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield offsets of a group in deleted topics, or beyond a partition's end."""
+    """Yield a group's offsets in deleted topics and beyond a partition's end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
@@ -201,7 +200,7 @@ def find_group_problems(
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition, with its producer epoch."""
+    """A transaction that is open in a partition, and its producer's epoch."""
 
     transactional_id: str
     epoch: int
@@ -242,7 +241,7 @@ class TransactionCheck:
         return []
 
     def check_open_transaction(self, opened: OpenTransaction) -> list[CheckFinding]:
-        """Check that a transaction that is open in a partition is also open in its register."""
+        """Check that a transaction that is open in a partition is open in its register too."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)
             if _may_complete(stored, opened.epoch):

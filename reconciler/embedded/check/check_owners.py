@@ -1,6 +1,6 @@
 """Check owners, migrations and mirrors.
 
-Registers of all clusters are read before the catalog. Problems are read again, since migrations may be running.
+The ownership registers are read before the catalog. Problems are read again, since migrations may be running.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# An active migration is only noted; unfinished state without an active migration is damage.
-
-
 _S = MigrationState
 _ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
 _WAITING_STATES: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
@@ -41,7 +38,7 @@ _OPEN_STATES: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
 """States of an outbound migration in which clients still read and write."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
 _CREATED_STATES: Final = _CLOSED | {_S.PREPARED}
-"""States of an inbound migration in which its topics exist, closed."""
+"""States of an inbound migration in which its topics exist but are closed."""
 _SEALED_STATES: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 
@@ -63,7 +60,7 @@ def find_holding_migration(catalog: Catalog | Draft, topic: TopicEntry) -> Migra
 
 
 def find_migration_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield active migrations, contradictions with their topics, and stale holds."""
+    """Yield active migrations, contradictions with their topics, and holds of ended migrations."""
     for number, migration in catalog.migrations.items():
         names = [topic.name for topic in migration.topics]
         place, state = FindingPlace(CATALOG, names[0] if names else None), parse_migration_state(migration)
@@ -107,7 +104,7 @@ def _check_topics(
 def find_writer_difference(
     catalog: Catalog, topic: TopicEntry, head: Head, place: FindingPlace
 ) -> Iterator[CheckFinding]:
-    """Yield a head whose writer differs from the catalog's, unless a migration will resolve it."""
+    """Yield a head whose writer differs from the catalog's, unless a migration will change it."""
     writer = find_writer(topic)
     if head.writer == writer:
         return
@@ -120,7 +117,7 @@ def find_writer_difference(
         return
     migration = find_holding_migration(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
-        return  # The migration will change the writer; `find_migration_problems` reports stale holds.
+        return  # `find_migration_problems` reports holds of ended migrations.
     kind = Kind.HANDOVER_UNFINISHED if changes_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(
         kind, f"{head.writer} may append according to the head, {writer} according to the catalog", place
@@ -140,7 +137,7 @@ _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, Mig
 class OwnershipReport:
     """Findings about the ownership registers.
 
-    `lost`: topics of this catalog that object storage assigns to another cluster or to none.
+    `lost` are topics of this catalog that another cluster or no cluster owns in object storage.
     """
 
     findings: tuple[CheckFinding, ...] = ()
@@ -148,7 +145,7 @@ class OwnershipReport:
 
 
 def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipReport:
-    """Check every ownership register: one listing, and one GET each.
+    """Check every ownership register with one LIST, and one GET each.
 
     If `catalog` returns `None`, only the registers are checked.
     """
@@ -196,7 +193,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
 def find_lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield topics of this catalog that object storage assigns to another cluster or to none."""
+    """Yield topics of this catalog that another cluster or no cluster owns in object storage."""
     for name, topic in catalog.topics.items():
         key = _get_register_key(name, topic, cluster_id)
         ownership = registers.get(key)
@@ -286,11 +283,8 @@ def _get_register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str
     return build_mountable_key(location.topic, location.cluster_id, location.revision)
 
 
-# Any process that can access both clusters continues an unfinished operation of a mirror.
-
-
 def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield mirrors without a link, and running operations."""
+    """Yield mirrors without a link, and unfinished operations."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
         mirror, place = entry.mirror, FindingPlace(CATALOG, name)
@@ -305,9 +299,9 @@ def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
-    """Yield a partition that was copied from another topic than its mirror follows.
+    """Yield a partition that is a copy of another topic than its mirror's source.
 
-    During an operation and after mirroring the head describes an earlier copy, which is no difference.
+    Mirrors with a running operation are skipped.
     """
     source, mirror = head.source, topic.active_mirror
     if source is None:
@@ -328,7 +322,7 @@ def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -
 def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
     """Set the writer of partitions to the catalog's; return the number of partitions.
 
-    Groups are first clamped to the mirrored end: otherwise producers would write below their offsets.
+    If producers become the writer, group offsets are first clamped to the mirror's end.
     """
     store, topics = cluster.store, {entry.id: entry for entry in cluster.catalog.read().topics.values()}
     numbers: defaultdict[str, list[int]] = defaultdict(list)

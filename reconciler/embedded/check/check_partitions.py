@@ -1,4 +1,4 @@
-"""Check partitions: heads, pages, parts with their content, and unnamed objects."""
+"""Check partitions: heads, pages, parts with their content, and unreferenced objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartContentCheck:
-    """Reads and checks whole parts, large ones by row group."""
+    """Reads and checks whole parts; large ones are read by row group."""
 
     store: ObjectStore
     missing: Kind = Kind.PART_MISSING
@@ -58,7 +58,7 @@ class PartContentCheck:
         except UserError as error:
             differences = [error.message]
         except ReconcilerError:
-            raise  # An error of the store is no damage of the part.
+            raise  # The store failed; the part may be intact.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
@@ -90,7 +90,7 @@ class SegmentContentCheck:
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a segment and its entry in the manifest. A missing index is no difference."""
+        """Yield differences between a segment and its entry in the manifest; ignore a missing index."""
         yield from PartContentCheck(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = build_index_key(entry.key)
         stored = self.storage.get(key)
@@ -106,7 +106,7 @@ class SegmentContentCheck:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active: a problem is reported only if the head is unchanged, or if every attempt finds one.
+# Writers may be active. Report a problem only if the head is unchanged, or if every attempt finds a problem.
 
 
 _LOOKS: Final = 3
@@ -132,7 +132,7 @@ class PartitionReport:
     named: list[str] = field(default_factory=list)
 
     def count_manifest(self, manifest: Manifest) -> None:
-        """Add a manifest's segments and records."""
+        """Add a manifest's segments and records to the counts."""
         self.segments += manifest.segments
         self.remote_records += manifest.records
 
@@ -156,7 +156,7 @@ class TopicIndex:
 class PartitionCheck:
     """Checks partitions, from any thread.
 
-    `topics` reads the catalog again, `deep` checks a part's content, `remote` checks object storage.
+    `topics` returns the current topics, `deep` checks parts' content, and `remote` checks object storage.
     """
 
     store: ObjectStore
@@ -201,7 +201,7 @@ class PartitionCheck:
             return replace(looked, findings=(finding,)), held.version
         within = list(_HeadCheck(self, head, place, held.epoch, looked).find_problems())
         findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
-        if topics is None or entry is not None:  # Missing parts of a deleted topic are no damage.
+        if topics is None or entry is not None:  # A deleted topic may lack parts.
             findings += within
         if entry is not None and topics is not None:
             findings += [
@@ -308,7 +308,6 @@ class _HeadCheck:
             yield from self.check.deep(entry, place)
 
     def _list_current_sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        """Return sizes by a new listing: parts may have been written after the first one."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 
@@ -348,9 +347,9 @@ class _UnnamedFolder:
 def report_unnamed_objects(
     store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None
 ) -> Iterator[CheckFinding]:
-    """Yield one finding per folder with unnamed objects.
+    """Yield one finding per folder with unreferenced objects.
 
-    If topics are known, objects of partitions without a head are reported separately.
+    Objects of partitions without a head are reported separately if the topics are known.
     """
     if stored.is_all_named:
         return
@@ -370,7 +369,7 @@ def report_unnamed_objects(
 
 
 def format_age(age_ms: int) -> str:
-    """Return an age in hours, or in minutes below two hours."""
+    """Return an age in hours, or in minutes if it is below two hours."""
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def find_head_problems(head: Head, place: FindingPlace, *, epoch: int) -> Iterator[CheckFinding]:
-    """Yield a head's contradictions; `epoch` is that of its register."""
+    """Yield contradictions in a head; `epoch` is its register's epoch."""
     for what in [
         *_check_numbers(head),
         *_check_epochs(head, epoch),
@@ -59,7 +59,7 @@ def find_page_differences(
 
 
 def has_integers(head: Head) -> bool:
-    """Whether a head's numbers are integers; someone may have edited the register."""
+    """Whether a head's numbers are integers; an edited register may have other types."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
@@ -106,7 +106,7 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Check that entries and pages are in order; gaps are valid, after aborted transactions or compaction."""
+    """Check that entries and pages are in order. Gaps are valid: aborted or compacted records."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -143,11 +143,8 @@ def _check_transactions(head: Head) -> Iterator[str]:
             yield f"{entry.key} belongs to transaction {entry.txn}, which is not open in this partition"
 
 
-# A lost segment that is also local is no loss: scrubbing uploads it again.
-
-
 ContentCheck = Callable[[Entry, FindingPlace], Iterator[CheckFinding]]
-"""Checks the content of a whole segment and its index."""
+"""Function that checks the content of a segment and its index."""
 
 _IN_RUNS: Final = {
     Kind.SEGMENT_MISSING: ("the segment is not there", "{:,} segments are not there, this one the first"),
@@ -173,12 +170,12 @@ class SegmentCheck:
 
     listed: ObjectIndex
     local_start: int
-    """From this offset on the local tier has every record, too."""
+    """Offset from which the local tier also has every record."""
     uploads: bool
     deep: ContentCheck | None = None
 
     def find_suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
-        """Yield suspected problems of segments, oldest first; `place` is that of the manifest."""
+        """Yield suspected problems of segments, oldest first; `place` is their manifest's."""
         sizes = self.listed.find_sizes([entry.key for entry in entries])
         indexes = self.listed.find_sizes([build_index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
@@ -202,7 +199,7 @@ class SegmentCheck:
                 )
 
     def group_by_run(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
-        """Yield one finding per run of neighbouring missing segments."""
+        """Yield one finding per run of adjacent missing segments."""
         run: list[Suspect] = []
         for suspect in suspects:
             if run and not _is_adjacent(run[-1], suspect):
@@ -246,15 +243,15 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# The head is read first, so later uploads or retention may seem to contradict it. The manifest is read again; objects
-# that it no longer names were replaced meanwhile.
+# The head is read before the manifest, so uploads and retention may make them differ. The manifest is read again to
+# skip objects that it no longer references.
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCheck:
     """Checks manifests and segments of one cluster, from any thread.
 
-    `deep` checks a segment's content.
+    `deep` checks the content of a segment.
     """
 
     storage: ObjectStore
@@ -265,9 +262,9 @@ class RemoteCheck:
     def check_partition(
         self, catalog: Catalog, head: Head, place: FindingPlace, *, epoch: int, count: Callable[[Manifest], None]
     ) -> Iterator[CheckFinding]:
-        """Yield problems of a partition's remote tier; `place` and `epoch` are those of its head.
+        """Yield problems of a partition's remote tier; `place` and `epoch` are its head's.
 
-        `count` is called with a manifest that this cluster owns.
+        `count` is called with the manifest if this cluster owns it.
         """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return
@@ -324,7 +321,7 @@ class RemoteCheck:
             )
 
     def _read_named_keys(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
-        """Return the keys in the current manifest; `None` if it is unreadable, or unchanged since `before`."""
+        """Return the keys in the manifest; `None` if it is unreadable or equals `before`."""
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError:

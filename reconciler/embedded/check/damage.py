@@ -1,4 +1,4 @@
-"""Kinds of findings of a check, with their rules."""
+"""Kinds of check findings, with severity, meaning and remedy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Severity(StrEnum):
     ERROR = "error"
     """Data is lost, unreadable or untrustworthy."""
     WARNING = "warning"
-    """There is unfinished work, or there are leftovers; nothing is lost."""
+    """Work is unfinished, or objects are left over; no data is lost."""
     NOTE = "note"
-    """At most space is wasted."""
+    """Space may be wasted."""
 
 
 class Kind(StrEnum):
@@ -85,7 +85,7 @@ class Kind(StrEnum):
 class KindRule:
     """Severity, meaning and remedy of a kind of finding.
 
-    `is_mended`: `--repair` can fix it without losing data.
+    `is_mended` tells whether `--repair` can fix it without data loss.
     """
 
     severity: Severity
@@ -339,7 +339,7 @@ RULES: Final[Mapping[Kind, KindRule]] = {
 
 @dataclass(frozen=True, slots=True)
 class FindingPlace:
-    """Location of a finding: an object's key, with topic and partition if any."""
+    """Location of a finding: an object's key, and its topic and partition if known."""
 
     key: str
     topic: str | None = None
@@ -348,7 +348,7 @@ class FindingPlace:
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """A finding of a check. `gone` are offsets that can no longer be read."""
+    """A finding of a check. `gone` are unreadable offsets."""
 
     kind: Kind
     what: str
@@ -361,12 +361,12 @@ class CheckFinding:
 
     @property
     def rule(self) -> KindRule:
-        """Severity, meaning and remedy of its kind."""
+        """Severity, meaning and remedy of this kind of finding."""
         return RULES[self.kind]
 
     @property
     def severity(self) -> Severity:
-        """Severity of its kind."""
+        """Severity of this kind of finding."""
         return self.rule.severity
 
 
@@ -390,7 +390,7 @@ HIDING_KINDS: Final = frozenset(
         Kind.PAGE_DAMAGED,
     }
 )
-"""Kinds of findings with which unreferenced objects may be the last copy of records."""
+"""Kinds of findings that make the references to objects incomplete."""
 MAX_FINDINGS: Final = 10_000
 
 
@@ -414,14 +414,14 @@ class CheckResult:
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
     kinds: set[Kind] = field(default_factory=set)
-    """Kinds of all findings, also of those beyond the limit."""
+    """Kinds of all findings, including findings that were not stored."""
     errors: int = 0
     serial: int | None = None
     is_sure: bool = True
-    """Whether everything that references objects was readable and consistent."""
+    """Whether all references to objects were readable and consistent."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
-        """Count findings, and keep them up to the limit."""
+        """Count findings; store them until the limit is reached."""
         for finding in findings:
             self.errors += finding.severity is Severity.ERROR
             self.kinds.add(finding.kind)

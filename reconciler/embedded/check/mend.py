@@ -1,4 +1,4 @@
-"""Repair findings of a check if no record can be lost."""
+"""Repair findings of a check without data loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
-    """Remove stale holds if that is safe; return the topics."""
+    """Remove holds of ended migrations where this cluster owns all data; return the topics."""
     catalog = cluster.catalog.read()
     safe = {
         topic.id
@@ -62,7 +62,7 @@ def release_stale_claims(cluster: EmbeddedCluster) -> list[str]:
     if remote is None:
         return []
     owned = {key: ownership for key, ownership in iter_ownerships(remote.storage) if isinstance(ownership, Ownership)}
-    # The catalog is read after the registers: a migration is committed before its claim.
+    # A migration is committed before its claim, so the catalog is read after the registers.
     left = [ownership for _, ownership in find_stale_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
@@ -76,7 +76,7 @@ def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
 def _is_owned_here(cluster: EmbeddedCluster, full_name: str) -> bool:
     topic, remote = cluster.topic(full_name), cluster.remote
     if topic.hold is not None and not topic.hold.is_closed:
-        return True  # The topic is not closed, so no partition was released.
+        return True  # No partition of an open topic was released.
     if remote is None:
         return False
     location, cluster_id = get_topic_location(full_name, topic, cluster.cluster_id), cluster.cluster_id
@@ -94,7 +94,7 @@ def _is_owned_here(cluster: EmbeddedCluster, full_name: str) -> bool:
 def restore_truncated_registers(
     store: ObjectStore, storage: ObjectStore | None, checked: CheckResult
 ) -> list[RepairResult]:
-    """Restore registers that a killed write truncated, from the bucket's object versions."""
+    """Restore registers that a killed write truncated from the bucket's object versions."""
     done: dict[Kind, list[str]] = {}
     for finding in checked.findings:
         lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None
@@ -108,7 +108,7 @@ def restore_truncated_registers(
 
 
 def repair_findings(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
-    """Repair the findings that are safe to repair; return the repairs. Repeatable."""
+    """Repair findings without data loss; return the repairs. Repeatable."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
@@ -153,7 +153,7 @@ def _finish_rewrites(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]
 
 
 def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Complete only decided transactions; `run` aborts overdue ones."""
+    """Complete only decided transactions, not overdue ones."""
     names = [name for finding in findings if (name := parse_transaction_key(finding.place.key)) is not None]
     done = [name for name in names if finish_transaction(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
@@ -205,7 +205,7 @@ def _delete_topic_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFindin
 
 def _drop_deleted_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     def keep_existing(group: Group) -> Group:
-        # The catalog is read after the register, so that it has the topics of new offsets.
+        # Read the catalog after the register: it then has the topics of new offsets.
         return group.limit_to_topics(entry.id for entry in cluster.catalog.read().topics.values())
 
     names = [name for finding in findings if (name := parse_group_key(finding.place.key)) is not None]
@@ -233,4 +233,4 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.GROUP_LEFT_OVER: _drop_deleted_offsets,
     Kind.UNNAMED: _sweep_objects,
 }
-"""Repairs by kind, in this order: later repairs remove what earlier ones leave."""
+"""Repairs by kind, in order: later repairs remove leftovers of earlier ones."""

@@ -1,4 +1,4 @@
-"""A compact index of a store's objects, and partitions without a head."""
+"""A compact index of a store's objects, and the objects of partitions without a head."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHERS: Final = ("runner/",)
 
 @dataclass(slots=True)
 class ForeignFolder:
-    """Objects in a folder that does not belong to a cluster."""
+    """Objects in a folder that is no part of a cluster."""
 
     first: str
     objects: int = 0
@@ -50,18 +50,17 @@ class ForeignFolder:
 
 @dataclass(slots=True)
 class StoreListing:
-    """One listing of a store: keys of registers by prefix, foreign objects by folder."""
+    """Result of listing a store: keys of registers by prefix, and foreign objects by folder."""
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, ForeignFolder] = field(default_factory=dict)
     storages: list[str] = field(default_factory=list)
-    """Keys of `storage.json`, in the root or among immutable objects."""
     objects: int = 0
     bytes: int = 0
 
 
 class ObjectIndex:
-    """Immutable objects of one listing. Thread-safe."""
+    """Index of a listing's immutable objects by key. Thread-safe."""
 
     def __init__(self, names: array[int], sizes: array[int]) -> None:
         hashes = np.frombuffer(names, np.uint64) if names else np.empty(0, np.uint64)
@@ -72,14 +71,14 @@ class ObjectIndex:
         self._lock = threading.Lock()
 
     def find_sizes(self, keys: Sequence[str]) -> list[int | None]:
-        """Return object sizes in bytes; `None` for objects that are not listed."""
+        """Return objects' sizes in bytes; `None` for an object that is not listed."""
         places, is_there = self._find_positions(keys)
         return [
             int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
         ]
 
     def mark_named(self, keys: Sequence[str]) -> list[str]:
-        """Mark objects as named; return the keys that were already marked."""
+        """Mark objects as referenced; return the keys that were already marked."""
         places, is_there = self._find_positions(keys)
         with self._lock:
             again = [
@@ -92,11 +91,11 @@ class ObjectIndex:
 
     @property
     def is_all_named(self) -> bool:
-        """Whether every listed object is named."""
+        """Whether every listed object is referenced."""
         return bool(self._is_named.all())
 
     def find_unreferenced(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
-        """Yield listed objects that no catalog, head or manifest references."""
+        """Yield listed objects that are not referenced."""
         for candidate in listed:
             places, is_there = self._find_positions([candidate.key])
             if is_there[0] and not self._is_named[places[0]]:
@@ -111,7 +110,7 @@ class ObjectIndex:
 
 
 def list_store(store: ObjectStore) -> tuple[StoreListing, ObjectIndex]:
-    """List a whole store once."""
+    """List a whole store with one LIST."""
     contents, names, sizes = StoreListing(), array("Q"), array("q")
     for listed in store.list(""):
         contents.objects += 1
@@ -135,7 +134,7 @@ def list_store(store: ObjectStore) -> tuple[StoreListing, ObjectIndex]:
 
 
 def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
-    """List objects below a prefix once."""
+    """List the objects below a prefix with one LIST."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):
         names.frombytes(_hash_key(listed.key))
@@ -144,19 +143,19 @@ def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
 
 
 def _hash_key(key: str) -> bytes:
-    # Some file systems ignore case and list a folder as first written; random digits keep keys distinct.
+    # Some file systems ignore case. Random digits keep keys distinct.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
 PartitionId: TypeAlias = tuple[str, int]
 
 _MAX_APPEND_MS: Final = 10 * 60_000
-"""Parts that are further apart are not of one first append."""
+"""Longest time between two parts of one first append."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadlessPartitions:
-    """Finds the partitions without a head that an object may belong to.
+    """Finds partitions without a head to which an object may belong.
 
     A topic's parts are stored under its current or its original name.
     """
@@ -167,7 +166,7 @@ class HeadlessPartitions:
 
     @classmethod
     def of(cls, catalog: Catalog, heads: Iterable[str]) -> HeadlessPartitions:
-        """Index a catalog."""
+        """Index a catalog's topics; `heads` are the keys of existing heads."""
         ids: defaultdict[str, set[str]] = defaultdict(set)
         for name, entry in catalog.topics.items():
             ids[name].add(entry.id)
@@ -177,7 +176,7 @@ class HeadlessPartitions:
         return cls(dict(ids), names, frozenset(heads))
 
     def find_partitions(self, key: str) -> list[PartitionId]:
-        """Return the partitions without a head that the object may belong to."""
+        """Return the partitions without a head to which an object may belong."""
         if key.startswith(PAGES):
             page = parse_page_key(key)
             places = [] if page is None or page[0] not in self.names else [page]
@@ -187,7 +186,7 @@ class HeadlessPartitions:
         return [place for place in places if head_key(*place) not in self.heads]
 
     def is_shared(self, key: str) -> bool:
-        """Whether the part may belong to another topic of the same name."""
+        """Whether a part may belong to several topics that had the same name."""
         part = parse_part_key(key)
         return part is not None and len(self.ids.get(part[0], ())) > 1
 
@@ -207,7 +206,7 @@ class _Leftovers:
 class HeadlessObjects:
     """Objects of partitions without a head.
 
-    `committed`: partitions in which a group has offsets.
+    Groups have offsets in the `committed` partitions.
     """
 
     headless: HeadlessPartitions
@@ -215,7 +214,7 @@ class HeadlessObjects:
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
     def count_if_headless(self, listed: ListedObject) -> bool:
-        """Count an unnamed object if it may belong to a partition without a head; return whether it may."""
+        """Count an unreferenced object if it may belong to a partition without a head; return whether it may."""
         places = self.headless.find_partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))
@@ -227,7 +226,7 @@ class HeadlessObjects:
         return bool(places)
 
     def report_partitions(self, now_ms: int) -> Iterator[CheckFinding]:
-        """Yield one finding per partition."""
+        """Yield one finding per partition without a head."""
         for (topic_id, partition), left in sorted(self.left.items()):
             signs = [
                 (left.has_pages, "it has pages"),

@@ -1,7 +1,7 @@
-"""Delete objects that nothing references.
+"""Delete unreferenced objects.
 
-Objects are listed before references are read, so later objects are safe. An unreadable reference stops the sweep: an
-unreferenced object may then be a last copy. Objects of existing partitions without a head stay.
+Objects are listed before references are read, so later objects are safe. An unreadable reference stops the sweep, since
+an object that seems unreferenced may then be a last copy. Objects of partitions without a head stay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Minimum age of swept objects by the store's clock. Writers reference an object within half a day."""
+"""Minimum age of deleted objects by the store's clock. Writers reference an object within half a day."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
@@ -48,7 +48,7 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SweptPartition:
-    """A partition of a deleted topic, deleted by the sweep."""
+    """A partition of a deleted topic that the sweep deleted."""
 
     topic_id: str
     number: int
@@ -61,7 +61,7 @@ class SweptPartition:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Result of a sweep; `bytes` are stored bytes."""
+    """Result of a sweep; `bytes` is the stored size."""
 
     objects: int = 0
     bytes: int = 0
@@ -71,10 +71,9 @@ class SweepResult:
 def sweep_store(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> SweepResult:
-    """Delete objects older than a day that no head or catalog references. Safe next to writers, and repeatable.
+    """Delete unreferenced objects older than a day. Safe while writers are active, and repeatable.
 
-    `unless_recent` skips a sweep within six hours of the last one, since it reads every head. The cluster's object
-    `storage` is swept last.
+    `unless_recent` skips the sweep if the last one was within six hours. `storage` is the cluster's object storage.
     """
     now_ms = store.read_clock_ms()
     if unless_recent and now_ms - _read_last_sweep_ms(store) < RECENT_MS:
@@ -89,7 +88,7 @@ def sweep_store(
         stored.mark_named(named)
     swept = _remove_unknown_partitions(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
-    # If someone removed a head, its parts are the only copy of acknowledged records.
+    # If a head was removed by hand, its parts are the only copy of acknowledged records.
     headless = HeadlessPartitions.of(catalog.read(), (listed.key for listed in heads))
     for batch in _split_into_batches(
         listed_object
@@ -113,7 +112,6 @@ def _make_remote_tier(store: ObjectStore, catalog: CatalogRegister, storage: Obj
 
 
 def _shared_root_error(store: ObjectStore, key: str) -> UserError:
-    """Return the error for a root that is also an object storage; the sweep would delete its objects."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
         hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",
@@ -125,7 +123,7 @@ def _read_last_sweep_ms(store: ObjectStore) -> int:
     try:
         return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        return 0  # The time is only a cache; an extra sweep is harmless.
+        return 0  # An extra sweep is harmless.
 
 
 def _store_sweep_time(store: ObjectStore, at_ms: int) -> None:
@@ -184,9 +182,9 @@ def _read_keys(store: ObjectStore, head: Head) -> list[str]:
 def _remove_unknown_partitions(
     store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]
 ) -> SweepResult:
-    """Remove partitions of unknown topics, whose first append failed.
+    """Remove partitions of unknown topics.
 
-    Partitions with acknowledged records stay: an older catalog may have been restored.
+    Partitions with acknowledged records stay, since an older catalog may have been restored.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)

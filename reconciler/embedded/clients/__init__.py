@@ -1,1 +1,1 @@
-"""Producers, consumers, transactions and topic logs, as Kafka users know them."""
+"""Producers, consumers, transactions and topic logs."""

@@ -28,23 +28,21 @@ class PartitionStream:
     """Reads and prefetches one partition. Not thread-safe."""
 
     def __init__(self, log: EmbeddedLog, partition: int, position: int, *, is_strict: bool = False) -> None:
-        """With `is_strict`, reading fails if the log no longer has the position; otherwise the position moves."""
+        """Start at `position`. If the log lacks it, reading fails (`is_strict`) or moves to the nearest offset."""
         self.log = log
         self.partition = partition
         self._is_strict = is_strict
         self.position = position
-        """Offset of the next record, or of a gap before it."""
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._rest: pa.RecordBatch | None = None
         self._until = position
         self.epoch: int | None = None
-        """Newest epoch of the log at the last read."""
 
     def read_next(self, most: int) -> pa.RecordBatch | None:
-        """Return at most `most` next records, or `None` if there are none now.
+        """Return at most `most` records; `None` if the log has no further record now.
 
         Raises:
-            UserError: It is strict, and the log lacks its position.
+            UserError: The stream is strict, and the log lacks its position.
         """
         if self._rest is None:
             self._rest = self._read_batch()
@@ -64,13 +62,13 @@ class PartitionStream:
         return self.log.bounds_of(self.partition)
 
     def find_readable_end(self, bounds: Bounds) -> int:
-        """Return the end of the records that the isolation level may read."""
+        """Return the log end, or the last stable offset for `read_committed`."""
         return bounds.readable_end(self.log.isolation)
 
     def _read_batch(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.read_bounds()
-            # If the log was truncated below the position, later records are new (KIP-320).
+            # If the log was truncated below the position, read the new records from there (KIP-320).
             same_to = MAX_OFFSET if self.epoch is None else bounds.find_unchanged_end(self.epoch)
             if self._is_strict:
                 self._check_position(bounds.start, min(bounds.end, same_to))
@@ -83,10 +81,10 @@ class PartitionStream:
         try:
             batch = next(self._batches, None)
         except ReconcilerError:
-            self._batches = None  # Otherwise the rest of the range would be skipped.
+            self._batches = None  # Read the range again.
             raise
         if batch is None:
-            # The last offsets may be of aborted or compacted records.
+            # The range may end with aborted or compacted records.
             self.position, self._batches = self._until, None
         return batch
 
@@ -106,7 +104,7 @@ _BEGINNINGS: Final = get_args(Beginning)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; its headers keep their order and may repeat names.
+    """One record; its headers are in order and may repeat names.
 
     A header name that is not UTF-8 is decoded with `surrogateescape`.
     """
@@ -120,7 +118,7 @@ class Record:
 
 
 def iter_current_records(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield the records that are readable now, one partition after another."""
+    """Yield the currently readable records, one partition after another."""
     for partition, bounds in log.read_bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
@@ -138,7 +136,7 @@ def _to_record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Records of one partition: as an Arrow batch of `RECORD_SCHEMA`, or one by one as an iterable."""
+    """Records of one partition: an Arrow batch of `RECORD_SCHEMA` that can be iterated."""
 
     topic: str
     partition: int
@@ -162,7 +160,7 @@ class ConsumerOptions:
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped. With `None` they raise an error."""
+    """Called with missing or damaged offsets, which are then skipped. `None` raises an error instead."""
 
     def __post_init__(self) -> None:
         """Reject an unknown `beginning`."""
@@ -174,8 +172,7 @@ class ConsumerOptions:
 class Consumer:
     """Reads topics from its group's committed offsets. Not thread-safe.
 
-    There is no group membership: two consumers of one group both read everything, unless each has its own
-    `partitions`.
+    Without group membership, each consumer of a group reads all partitions, or only its own `partitions`.
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: ConsumerOptions) -> None:
@@ -188,10 +185,9 @@ class Consumer:
         self._update_streams()
 
     def poll(self, max_records: int = 10_000) -> list[FetchedRecords]:
-        """Return at most `max_records` next records. Partitions take turns.
+        """Return at most `max_records` records; partitions take turns.
 
-        If a partition cannot be read, the records of other partitions are returned first, and the next poll raises the
-        error.
+        If a partition cannot be read, the next poll raises the error. This poll returns the records of the others.
         """
         self._update_streams()
         fetched: list[FetchedRecords] = []
@@ -205,7 +201,7 @@ class Consumer:
             except ReconcilerError:
                 if not fetched:
                     raise
-                # Raising now would lose the records already read.
+                # Raise in the next poll, so that records already read are not lost.
                 waiting.appendleft(place)
                 break
             if records is None:
@@ -222,15 +218,15 @@ class Consumer:
         return sorted(self._key_by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
-        """Return the next offset that `poll` returns."""
+        """Return the offset of the next record."""
         return self._get_stream(topic, partition).position
 
     def positions(self) -> dict[tuple[str, int], CommittedOffset]:
-        """Return all positions by (topic, partition), as `send_offsets` expects them."""
+        """Return positions by topic and partition, for `send_offsets`."""
         return self._key_by_name(self._current_positions())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset; the group's committed offsets stay."""
+        """Continue at another offset; committed offsets do not change."""
         if offset < 0:
             raise UserError(f"{offset} is not an offset", hint="Offsets count from 0.")
         self._get_stream(topic, partition).seek(offset)
@@ -240,7 +236,7 @@ class Consumer:
         Groups.of(self._cluster).commit_places(self._require_group(), self._current_positions())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """Return the group's committed offset per partition; `None` if it never committed."""
+        """Return the group's committed offset per partition; `None` for a partition without one."""
         fetched = Groups.of(self._cluster).fetch_places(self._require_group(), self._streams)
         offsets = {place: fetched[place].offset if place in fetched else None for place in self._streams}
         return self._key_by_name(offsets)
@@ -347,9 +343,9 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Topic names, or a regular expression (KIP-37), never both.
+    """Topic names, or a regular expression (KIP-37).
 
-    A pattern must match the whole full name: `shop:.*` matches all topics below `shop`.
+    The expression must match the whole full name: `shop:.*` matches all topics below `shop`.
     """
 
     names: tuple[str, ...] = ()
@@ -357,7 +353,7 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str] | None, pattern: str | None) -> Subscription:
-        """Return a subscription to topics or to a pattern."""
+        """Return a subscription to either topics or a pattern."""
         if isinstance(topics, str):
             raise UserError(f"{topics!r} is one topic, not several", hint=f"Write it as topics=[{topics!r}].")
         names = tuple(dict.fromkeys(topics or ()))
@@ -370,7 +366,7 @@ class Subscription:
         return cls(names, pattern)
 
     def find_topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
-        """Return the topics that match now, by full name, sorted."""
+        """Return matching topics, sorted by full name."""
         if self.pattern is None:
             return {name: get_topic(catalog, name) for name in sorted(self.names)}
         return {name: catalog.topics[name] for name in match_names(self.pattern, sorted(catalog.topics))}

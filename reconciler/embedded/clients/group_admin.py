@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS: Final = 1_000
-"""Maximum number of groups that are read, since each costs a request."""
+"""Maximum number of groups that are read; each needs a request."""
 
 _MAX_CLOCK_SKEW_MS: Final = 2 * 60 * 60 * 1000
-"""Assumed maximum difference between the clocks of committers and of the store."""
+"""Assumed maximum difference between the clocks of committers and the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """The topics of one catalog; the bounds of each are read once."""
+    """The topics of one catalog. Their bounds are read once, on demand."""
 
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
@@ -59,12 +59,12 @@ class TopicBounds:
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
-        """Return the topics of a catalog; their bounds are read later."""
+        """Return the topics of a catalog, without reading bounds."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
         return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote_records(catalog, name)))
 
     def iter_offsets(self, group: Group, topic_id: str) -> Iterator[GroupOffset]:
-        """Yield a group's offset in every partition of a topic."""
+        """Yield a group's offset for every partition of a topic."""
         name, partitions = self.names[topic_id]
         if topic_id not in self.bounds:
             whole, is_hiding = read_bounds(self.store, topic_id, partitions), name in self.hiding
@@ -79,12 +79,12 @@ class TopicBounds:
             yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
     def list_existing_topics(self, group: Group) -> list[str]:
-        """Return the ids of existing topics in which the group has offsets, sorted by name."""
+        """Return the ids, sorted by name, of existing topics in which the group has offsets."""
         return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
 
 
 def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
-    """Return a group with its offset in every partition of its topics."""
+    """Return a group with its offsets in all partitions of its topics."""
     existing, read = get_existing_group(store, group), TopicBounds.of(store, catalog)
     rows = (row for topic_id in read.list_existing_topics(existing) for row in read.iter_offsets(existing, topic_id))
     return ConsumerGroup(group, existing.is_reading(now_ms), existing.find_last_commit_ms(), tuple(rows))
@@ -93,7 +93,7 @@ def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: 
 def describe_topic_groups(
     store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int
 ) -> list[ConsumerGroup] | None:
-    """Return the groups with offsets in a topic, only with these; `None` if there are too many groups."""
+    """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS` groups."""
     names, read, matching = list_groups(store), TopicBounds.of(store, catalog), []
     if len(names) > MAX_GROUPS:
         return None
@@ -107,7 +107,7 @@ def describe_topic_groups(
 
 
 def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
-    """Return the groups that read each topic, by topic id; `None` if there are too many groups.
+    """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS` groups.
 
     Only groups that changed recently are read.
     """
@@ -125,13 +125,13 @@ def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[s
     return reading
 
 
-# Only a reset by time reads records, which needs pyarrow.
+# pyarrow is imported only for a reset by time, which reads records.
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Consumer groups of a cluster (`cluster.groups`); offsets are by (full topic name, partition)."""
+    """Consumer groups of a cluster. Offsets are keyed by full topic name and partition."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -145,12 +145,12 @@ class Groups:
         return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
     def list_names(self) -> list[str]:
-        """Return the groups that the caller may describe, sorted."""
+        """Return the names of groups that the caller may describe, sorted."""
         catalog = self.catalog.read()
         return [name for name in list_groups(self.store) if self._may_describe(catalog, Kind.GROUP, name)]
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's commits, lag, and whether it is reading.
+        """Return a group's offsets and lag, and whether it is reading.
 
         Raises:
             UserError: The group does not exist.
@@ -165,7 +165,7 @@ class Groups:
         return group
 
     def list_for_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups with offsets in a topic, only with these; `None` if there are too many groups."""
+        """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS` groups."""
         catalog = self._read_if_allowed(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = find_visible_topic(self.permissions, catalog, full_name).id
         groups = describe_topic_groups(self.store, catalog, topic_id, now_ms=self.now_ms())
@@ -174,7 +174,7 @@ class Groups:
         return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
     def find_topic_readers(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that read each topic, by full name; `None` if there are too many groups."""
+        """Return the groups that are reading each topic, by full name; `None` above `MAX_GROUPS` groups."""
         catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
             return None
@@ -187,7 +187,7 @@ class Groups:
     def commit(
         self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit a group's next offsets; repeating a `mark` commits nothing."""
+        """Commit a group's offsets; a repeated `mark` has no effect."""
         catalog = self._read_if_allowed(Operation.READ, group, *{topic for topic, _ in offsets})
         places = {
             (find_visible_topic(self.permissions, catalog, topic).id, partition): offset
@@ -198,12 +198,12 @@ class Groups:
     def commit_places(
         self, group: str, offsets: Mapping[Place, int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit offsets by topic id, which a renamed topic keeps."""
+        """Commit offsets by topic id and partition."""
         self._read_if_allowed(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or create_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
-        """Return a group's next offsets, clamped to the logs."""
+        """Return a group's committed offsets, limited to the logs."""
         catalog = self._read_if_allowed(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
@@ -222,18 +222,18 @@ class Groups:
         }
 
     def read_committed_offsets(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Return the offsets of `fetch`, without metadata."""
+        """Return a group's committed offsets, without metadata."""
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """Return a group's next offsets by topic id and partition, clamped to the logs."""
+        """Return a group's committed offsets by topic id and partition, limited to the logs."""
         self._read_if_allowed(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return the offset changes of a reset, by default for all topics of the group.
+        """Return the offset changes of a reset; by default it includes all topics of the group.
 
         Raises:
             NotAuthorizedError: The caller may not reset the group.
@@ -259,7 +259,7 @@ class Groups:
 
         Raises:
             BlockedError: The group is reading, and `force` is not set.
-            NotAuthorizedError: The caller may not delete the group, or not read one of its topics.
+            NotAuthorizedError: The caller may not delete the group, or may not read one of its topics.
         """
         catalog, now_ms = self._read_if_allowed(Operation.DELETE, group), self.now_ms()
         if topic is None:
@@ -293,7 +293,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class SearchableLogs:
-    """A cluster's logs, for searches by time."""
+    """Logs in which offsets can be found by time."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -309,9 +309,9 @@ class SearchableLogs:
 def plan_offset_moves(
     logs: SearchableLogs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return the offset changes of a reset, clamped to each log, without unchanged partitions.
+    """Return the offset changes of a reset, limited to each log. Unchanged partitions are left out.
 
-    With a `topic`, the group need not exist.
+    The group must exist unless a `topic` is given.
     """
     store, catalog = logs.store, logs.catalog.read()
     existing, read = read_group(store, group), TopicBounds.of(store, catalog)
@@ -341,7 +341,7 @@ def move_offsets(
     now_ms: int,
     force: bool = False,
 ) -> None:
-    """Set a group's offsets in one swap; this does not count as reading.
+    """Set a group's offsets in one swap, without marking the group as reading.
 
     Raises:
         BlockedError: The group is reading one of the topics, and `force` is not set.

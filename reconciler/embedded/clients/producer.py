@@ -1,4 +1,4 @@
-"""The producer: collect batches, split them by partition, write parts and publish them."""
+"""The producer: buffer records, split them by partition, write and publish parts."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 
 class _StalePartsError(Exception):
-    """Parts have waited too long before they were published, so that a sweep may delete them."""
+    """The parts are so old that a sweep may delete them before a head references them."""
 
 
 @dataclass(slots=True)
 class PartitionAppend:
-    """Parts of one partition, stored at `put_ms`, that no head names yet. Their offsets begin at 0."""
+    """Unpublished parts of one partition, stored at `put_ms`. Their offsets begin at 0."""
 
     gate: AppendGate
     partition: int
@@ -67,7 +67,7 @@ class PartitionAppend:
 
     @property
     def partition_label(self) -> str:
-        """The partition, for messages."""
+        """Name of topic and partition, for messages."""
         return f"{self.gate.full_name}, partition {self.partition}"
 
 
@@ -76,12 +76,12 @@ def publish_append(
 ) -> OffsetRange | None:
     """Publish an append in one swap; return its offsets, or `None` if they are unknown.
 
-    A batch that is already stored is not appended again. `still_wanted` raises if the writer was fenced meanwhile.
+    A batch that is already stored is not appended again. `still_wanted` raises if the producer was fenced.
 
     Raises:
-        ProducerFencedError: The partition knows a later epoch of the producer.
-        OutOfOrderSequenceError: The batch is not the next one, nor completely stored.
-        RetryableError: No attempt succeeded in time; the error says whether the batch may be stored.
+        ProducerFencedError: The partition has a later epoch of the producer.
+        OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.
+        RetryableError: No attempt succeeded in time; the error tells whether the batch may be stored.
     """
     mark = create_mark()
     offsets: OffsetRange | None = None
@@ -135,7 +135,6 @@ def _add_open_transaction(head: Head, who: ProducerIdentity) -> dict[str, object
 
 
 def _store_under_new_keys(append: PartitionAppend, now_ms: int) -> None:
-    """Store the parts again under new keys, since a sweep may delete the old ones at any time."""
     store = append.gate.store
     try:
         for position, part in enumerate(append.parts):
@@ -155,19 +154,19 @@ _MIN_THREAD_BYTES: Final = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Checked records of one topic by partition; the offsets of each partition begin at 0."""
+    """Validated records of one topic by partition. Offsets of each partition begin at 0."""
 
     gate: AppendGate
     rules: AppendRules
     by_partition: dict[int, list[pa.RecordBatch]]
 
     def make_writer(self, partition: int) -> PartWriter:
-        """Return a writer of one partition's parts."""
+        """Return a writer of parts for a partition."""
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 
 def write_parts(routed: Iterable[RoutedRecords], now_ms: int) -> list[PartitionAppend]:
-    """Write records as parts; return once all are durable."""
+    """Write records as durable parts."""
     jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.by_partition.items())]
     if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _MIN_THREAD_BYTES:
         ((one, partition, records),) = jobs
@@ -226,7 +225,7 @@ def _number_offsets(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
 
 FLUSH_BYTES: Final = 128 * 1024 * 1024
 FLUSH_RECORDS: Final = 50_000
-"""Number of single records that are buffered before a flush, since they are Python objects."""
+"""Number of single records that are buffered before a flush."""
 
 Gained = dict[int, OffsetRange]
 
@@ -234,8 +233,8 @@ Gained = dict[int, OffsetRange]
 class Producer:
     """Appends records to topics of one cluster, each exactly once. Not thread-safe.
 
-    Records are buffered until there are enough, until `flush`, or until the end of a `with` block. After a failed
-    flush they may be stored or not.
+    Records are buffered until there are enough, until `flush`, or until a `with` block ends. If a flush fails,
+    its records may be stored.
     """
 
     def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
@@ -260,7 +259,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append one record. By default its key chooses the partition, and its timestamp is the current time."""
+        """Append one record. The key chooses a missing partition; a missing timestamp is the current time."""
         self._check_open()
         row = to_row(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
@@ -273,8 +272,8 @@ class Producer:
     def append(self, topic: str, records: pa.RecordBatch) -> None:
         """Append a batch with any of the columns `value, key, headers, timestamp_ms, partition`.
 
-        Missing columns are null; text becomes UTF-8; `offset`, `timestamp_type` and `topic` are ignored. Rows keep
-        their order within a partition.
+        Missing columns are null, and text becomes UTF-8. `offset`, `timestamp_type` and `topic` are ignored. The order
+        of rows within a partition does not change.
         """
         self._check_open()
         batch = conform_batch(topic, records)
@@ -288,13 +287,13 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write the buffered records; return the offsets of each partition that were appended since the last call.
+        """Write the buffered records; return the offsets appended per partition since the last call.
 
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
         Raises:
             NotAuthorizedError: The principal may not write to a topic.
-            RetryableError: No attempt succeeded in time; the error says whether records may be stored.
+            RetryableError: No attempt succeeded in time; the error tells whether records may be stored.
         """
         for topic in list(self._single):
             self._batch_single_records(topic)
@@ -329,7 +328,7 @@ class Producer:
             try:
                 routed.append(route_records(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # A rejected record would make every later flush fail.
+                # Otherwise the rejected record would make every later flush fail.
                 self._drop_buffered(topic)
                 raise
         for topic in topics:
@@ -359,7 +358,7 @@ class Producer:
         self._bytes.pop(topic, None)
 
     def _handle_failure(self) -> None:
-        """Continue under a new producer id, since the last sequence numbers may be used or not."""
+        """Begin a new epoch, since the last batch may be stored."""
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._next.clear()
 
@@ -367,10 +366,10 @@ class Producer:
         """Reject records outside a transaction."""
 
     def _prepare_partitions(self, appends: Sequence[PartitionAppend]) -> None:
-        """Register partitions before the first swap of a flush."""
+        """Register partitions with the transaction before records are appended."""
 
     def _check_still_valid(self) -> None:
-        """Check after a long pause that this producer may continue."""
+        """Reject a fenced producer, after a long pause."""
 
 
 def _count_record_bytes(row: dict[str, Any]) -> int:
@@ -379,10 +378,10 @@ def _count_record_bytes(row: dict[str, Any]) -> int:
 
 
 class SequencedProducer:
-    """Appends batches under a producer id and sequence numbers of the caller, each exactly once. Not thread-safe.
+    """Appends batches exactly once, by the caller's producer id and sequence numbers. Not thread-safe.
 
-    Sequence numbers count a partition's records, from 0 in each epoch, and wrap after 2^31 - 1. After 24 hours a
-    partition forgets the producer, and accepts any number.
+    Sequence numbers count a partition's records, from 0 in each epoch, and wrap after 2^31 - 1. A partition forgets a
+    producer after 24 hours, and then accepts any number.
     """
 
     def __init__(
@@ -403,13 +402,13 @@ class SequencedProducer:
         self._courses: dict[str, RoundRobinState] = {}
 
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
-        """Append a batch whose first record has the number `sequence`; return its offsets.
+        """Append a batch whose first record has number `sequence`; return its offsets, or `None` if they are unknown.
 
-        A batch that is already stored is not appended again; its offsets are returned, or `None` if they are unknown.
+        A batch that is already stored is not appended again.
 
         Raises:
-            OutOfOrderSequenceError: The batch does not follow the last number, and is not completely stored.
-            ProducerFencedError: The partition knows a later epoch of the producer.
+            OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.
+            ProducerFencedError: The partition has a later epoch of the producer.
             NotAuthorizedError: The principal may not write to the topic.
             RetryableError: No attempt succeeded in time. Append the same batch again: it is stored once.
         """

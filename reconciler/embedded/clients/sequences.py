@@ -1,7 +1,7 @@
 """Sequence numbers of producers, and retries until the delivery timeout.
 
-A head stores each producer's epoch and last sequence number for 24 hours. It accepts any number from an unknown
-producer, as Kafka does.
+A head stores each producer's epoch and last sequence number for 24 hours. Like Kafka, it accepts any number from an
+unknown producer.
 """
 
 from __future__ import annotations
@@ -25,17 +25,14 @@ Json = dict[str, Any]
 SEQUENCES: Final = 1 << 31
 KEPT_MS: Final = 24 * 60 * 60 * 1000
 MAX_PASSING_PRODUCERS: Final = 500
-"""Producers of a single process that a head stores."""
+"""Maximum number of producers in a head whose id only one process uses."""
 
 _AGAIN = "Nothing was appended. Ask the partition for the producer's last sequence number, and continue from it."
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """A producer in one epoch.
-
-    `is_lasting`: another process may continue under this producer id.
-    """
+    """A producer in one epoch. If `is_lasting`, other processes may continue under its id."""
 
     producer_id: str
     epoch: int = 0
@@ -44,13 +41,13 @@ class ProducerIdentity:
 
     @property
     def transaction_mark(self) -> str | None:
-        """Mark of entries in the producer's open transaction; `None` without a transactional id."""
+        """Mark of entries in the open transaction; `None` without a transactional id."""
         return None if self.transactional_id is None else f"{self.transactional_id}/{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
 class SequencedBatch:
-    """A batch of `count` records for one partition, numbered from `first`."""
+    """A batch of `count` records for one partition; `first` is its first sequence number."""
 
     identity: ProducerIdentity
     first: int
@@ -62,7 +59,7 @@ class SequencedBatch:
         return advance_sequence(self.first, self.count - 1)
 
     def mark_entries(self, parts: Iterable[Entry]) -> list[Entry]:
-        """Return the parts as entries that name the batch's producer and transaction."""
+        """Return the parts as entries with the batch's producer and transaction."""
         return [
             replace(
                 part,
@@ -79,18 +76,18 @@ class SequencedBatch:
 
 
 def advance_sequence(sequence: int, count: int) -> int:
-    """Return the sequence number that is `count` records later."""
+    """Return the sequence number `count` records later."""
     return (sequence + count) % SEQUENCES
 
 
 def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
     """Return whether a partition already has a batch; `where` names the partition in errors.
 
-    A producer that wrote nothing for 24 hours is forgotten.
+    Producers without a write in the last 24 hours are unknown.
 
     Raises:
-        ProducerFencedError: The partition knows a later epoch of the producer.
-        OutOfOrderSequenceError: The batch is not the next one, nor completely stored.
+        ProducerFencedError: The partition has a later epoch of the producer.
+        OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.
     """
     known = head.producers.get(batch.identity.producer_id)
     if known is None or now_ms - known["at_ms"] > KEPT_MS:
@@ -102,7 +99,7 @@ def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) 
     if ahead == 0:
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
-    # A number above the last one is older, from before the numbers wrapped.
+    # Numbers above the last one are older: they precede the wrap.
     if is_behind and (batch.first <= batch.last <= known["last"] or find_batch_offsets(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
@@ -113,7 +110,7 @@ def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) 
 
 
 def find_batch_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
-    """Return the offsets of a batch that the partition has; `None` if they are unknown."""
+    """Return the offsets of a stored batch; `None` if they are unknown."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -127,7 +124,7 @@ def find_batch_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
 
 
 def record_producer(head: Head, identity: ProducerIdentity, last: int, now_ms: int) -> Json:
-    """Return a head's producers after a record with the number `last`."""
+    """Return a head's producers after this producer wrote the sequence number `last`."""
     known = {
         producer_id: state
         for producer_id, state in head.producers.items()
@@ -175,21 +172,21 @@ _BACKOFF: Final = Backoff(first_s=0.04, longest_s=2.0, spread=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Retries until a timeout on the monotonic clock; `now_ms` is the clock for timestamps."""
+    """Retries until a timeout on the monotonic clock; `now_ms` returns timestamps."""
 
     now_ms: Callable[[], int]
     timeout_ms: int = DELIVERY_TIMEOUT_MS
 
     @property
     def patience_s(self) -> float:
-        """Maximum duration of one swap, in seconds."""
+        """Maximum duration of a swap in seconds."""
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
     def deliver(self, attempt: Callable[[], T], what: str) -> T:
-        """Call `attempt` until it succeeds, and return its result; `what` begins the error message.
+        """Call `attempt` until it succeeds; return its result. `what` begins the error message.
 
         Raises:
-            RetryableError: No attempt succeeded in time; the error says whether one may have succeeded unseen.
+            RetryableError: No attempt succeeded in time; the error tells whether records may be stored.
         """
         tries = Tries(_BACKOFF, within_s=self.timeout_ms / 1000)
         while True:
@@ -203,7 +200,7 @@ class Delivery:
 
 def _undelivered_error(what: str, spent_s: float, error: RetryableError) -> RetryableError:
     message = f"{what} was abandoned after {spent_s:,.0f} s: {error.message}"
-    # A lost race proves that no earlier attempt succeeded, or can still succeed.
+    # After a lost race no attempt can have succeeded.
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try again: another process wrote first.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)

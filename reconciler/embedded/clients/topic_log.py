@@ -1,4 +1,4 @@
-"""An embedded topic as a `TopicLog`, and as a copy's sink."""
+"""An embedded topic as a `TopicLog` and as a `StagedSink`."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 
 
 _MAX_ATTEMPTS: Final = 3
-"""Reads of the references to a missing object before it counts as lost."""
+"""Number of attempts before a missing object counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """The log of one topic id; a new topic of the same name has another log."""
+    """The log of one topic id. A topic created again under the same name has another log."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -76,10 +76,10 @@ class EmbeddedLog:
     isolation: Isolation = "read_committed"
     remote: RemoteTier | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped. With `None` they raise an error."""
+    """Called with missing or damaged offsets, which are then skipped. `None` raises an error instead."""
 
     def check_shared(self) -> None:
-        """Reject a topic or cluster that this machine does not see."""
+        """Reject a machine on which the topic is not visible."""
         catalog = self.catalog.read()
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
@@ -88,7 +88,7 @@ class EmbeddedLog:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of every partition: the catalog, a listing unless `only` is set, and one GET each.
+        """Return the bounds of every partition, or of the partitions `only`.
 
         Raises:
             NotAuthorizedError: The caller may not describe the topic.
@@ -102,7 +102,7 @@ class EmbeddedLog:
         return {partition: tiers.limit_bounds(bounds) for partition, bounds in bounds_by_partition.items()}
 
     def bounds_of(self, partition: int) -> Bounds:
-        """Return one partition's bounds: one GET, and the catalog if it has no head."""
+        """Return one partition's bounds."""
         head = self.read_head(partition)
         if head is None:
             self._check_open(head)
@@ -118,7 +118,7 @@ class EmbeddedLog:
         return self.read_selected(partition, offsets, EVERYTHING)
 
     def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield `offset` and the selected columns; parts outside the selected times are not opened."""
+        """Yield `offset` and the selected columns; do not open parts outside the selected times."""
         self._check_allowed(Operation.READ)
         looks = _RepeatedReads(self, partition, offsets)
         while looks.is_incomplete():
@@ -133,7 +133,7 @@ class EmbeddedLog:
                     looks.advance_to(batch.column("offset")[-1].as_py() + 1)
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield one extent per part, limited to `offsets`; reads no records."""
+        """Yield an extent per part, limited to `offsets`, without reading records."""
         self._check_allowed(Operation.DESCRIBE)
         for piece in self.iter_pieces(partition, offsets):
             entry, cut = piece.entry, piece.offsets
@@ -141,7 +141,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only those of parts cut by the range are computed."""
+        """Yield digests that cover `offsets`; compute only digests of parts that are partly inside."""
         self._check_allowed(Operation.READ)
         for piece in self.iter_pieces(partition, offsets):
             if piece.entry.is_within(piece.offsets):
@@ -164,14 +164,14 @@ class EmbeddedLog:
         return None
 
     def iter_local_entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
-        """Yield a head's local parts with readable records of a range, oldest first."""
+        """Yield a head's local parts with readable records in a range, oldest first."""
         stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
         return iter_entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
     def iter_pieces(self, partition: int, offsets: OffsetRange) -> Iterator[LogPiece]:
-        """Yield the parts of both tiers with readable records of a range, oldest first.
+        """Yield the parts of both tiers with readable records in a range, oldest first.
 
-        No offset occurs twice, even if maintenance replaces parts meanwhile.
+        No offset is repeated, even if maintenance replaces parts.
         """
         looks = _RepeatedReads(self, partition, offsets)
         while looks.is_incomplete():
@@ -192,7 +192,7 @@ class EmbeddedLog:
         return TopicTiers.of(self.store, self.catalog.get_cached(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """Reject a sealed or deleted topic, which would look like the end of the log; ignore a leftover seal."""
+        """Reject a sealed or deleted topic. A seal without a migration is ignored."""
         if head is not None and not head.writer.startswith(SEAL):
             return
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
@@ -208,9 +208,9 @@ class EmbeddedLog:
 
 
 class _RepeatedReads:
-    """Reads head and manifest again until a range is complete; each `with` block is one attempt.
+    """Reads a range until it is complete; each `with` block is one attempt.
 
-    A new attempt finds the replacement of an object that maintenance deleted.
+    A new attempt reads head and manifest again, and finds replacements of deleted objects.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -234,7 +234,6 @@ class _RepeatedReads:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """Complete the range if there is no error; suppress errors of missing objects, to read again."""
         match error:
             case None:
                 self._is_done = True
@@ -285,21 +284,21 @@ _PUBLISH_THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSink:
-    """One topic as a `StagedSink`, written as the link of a mirror, otherwise as a producer. Picklable."""
+    """A topic as a `StagedSink`, written as a mirror's link or as a producer. Picklable."""
 
     gate: AppendGate
     rules: AppendRules
     permissions: Permissions = SUPER_USER
     source: ObservedSource | None = None
-    """A mirror's source in one round, which its heads store; `None` if it is unknown."""
+    """Source of a mirror, stored in its heads; `None` if it is unknown."""
 
     def check_shared(self) -> None:
-        """Reject a topic or cluster that this machine does not see."""
+        """Reject a machine on which the topic is not visible."""
         topic = find_topic_by_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_topic_visible(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
     def follow_source(self, source: ObservedSource) -> EmbeddedSink:
-        """Return the sink for one round of copying from a source; only mirrors store the source."""
+        """Return the sink for one round of copying; only mirrors store the source."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
     def read_ends(self) -> Mapping[int, int]:
@@ -307,7 +306,7 @@ class EmbeddedSink:
         return {partition: reached.end for partition, reached in self.read_positions().items()}
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end and source; with `only`, heads are not listed."""
+        """Return the end and the source of every partition, or of the partitions `only`."""
         partitions = range(self._read_topic().partitions)
         heads = read_trimmed_heads(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
@@ -317,7 +316,7 @@ class EmbeddedSink:
         }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write batches of `RECORD_SCHEMA`. With `at=None`, publishing assigns the offsets."""
+        """Write batches of `RECORD_SCHEMA`. If `at` is `None`, publishing assigns the offsets."""
         fitting = _number_from_zero(batches) if at is None else (select_range(batch, at) for batch in batches)
         return to_staged_records(partition, at, list(self._make_writer(partition).write(fitting)))
 
@@ -327,7 +326,7 @@ class EmbeddedSink:
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.read_head(partition)
         if head is None or head.bounds.stable < offsets.stop:
-            # An empty range would be published as a gap.
+            # Publishing an empty range would leave a gap.
             message = f"{source.full_name}, partition {partition} ends before offset {offsets.stop} on this machine"
             raise UserError(message, hint="Put the store where every executor can read it, and copy again.")
         entries: list[Entry] = []
@@ -340,14 +339,13 @@ class EmbeddedSink:
         return to_staged_records(partition, offsets, entries)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged ranges, one swap per partition; return the offsets that each partition gained.
+        """Publish staged ranges, one swap per partition; return the offsets appended per partition.
 
-        A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating it returns
-        the same offsets while the head names its parts. Later, ranges without offsets would be appended again, so
-        repeat those at once or not at all.
+        A range is published only if `at.start` is the partition's end, which becomes `at.stop`. A repetition returns
+        the same offsets while the head references its parts. After that, a range without offsets is appended again.
 
         Raises:
-            SourceChangedError: The mirror is no copy of what was staged; other partitions are published.
+            SourceChangedError: The mirror is no copy of the source; other partitions are published.
         """
         topic, by_partition = self._read_topic(), _group_by_partition(staged)
         for partition in by_partition:
@@ -366,7 +364,7 @@ class EmbeddedSink:
                 after = publication.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                # Another writer may have moved the end since the source was read.
+                # Another writer may have appended since the source was read.
                 check_copy_current(self.gate.full_name, partition, _get_position(head), self.source)
                 check_source_unchanged(self.gate.full_name, partition, _get_position(head), self.source)
                 return replace(after, source=_build_source_document(self.source, partition, after.end))
@@ -393,7 +391,6 @@ class EmbeddedSink:
         self.gate.catalog.commit(decide)
 
     def _copy_part(self, partition: int, piece: LogPiece) -> Entry | None:
-        """Copy a part within object storage; `None` if it was replaced, so that its records must be read."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
@@ -424,7 +421,7 @@ def _group_by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[Stage
 
 
 class _Publication:
-    """Staged ranges that fit one partition's head; each attempt of the swap computes them again."""
+    """Staged ranges that fit one partition's head. Each attempt of the swap selects them again."""
 
     def __init__(self, staged: Sequence[StagedRecords]) -> None:
         self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
@@ -470,7 +467,7 @@ def _build_source_document(source: ObservedSource, partition: int, end: int) -> 
 
 
 def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
-    """Return stored parts in the form that a task returns to the driver."""
+    """Return stored parts as a task returns them to the driver."""
     documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return StagedRecords(
         partition,
@@ -483,7 +480,7 @@ def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entr
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Number offsets from zero; publishing assigns the final ones."""
+    """Number offsets from 0, because publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -1,4 +1,4 @@
-"""The transactional producer, and a sink for appends that many tasks stage."""
+"""The transactional producer, and a sink for records that many tasks stage."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class _Phase(Enum):
-    """Phases of a producer; each value completes "the producer … " in errors."""
+    """Phases of a producer. Values complete "the producer …" in errors."""
 
     NEW = "has not taken over yet"
     READY = "has no open transaction"
@@ -92,9 +92,9 @@ _NEXT: Final = {
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records `read_committed` readers see on commit. Not thread-safe.
+    """A producer whose records are visible to `read_committed` readers after the commit. Not thread-safe.
 
-    Only one producer per transactional id can write: `init_transactions` fences earlier ones.
+    `init_transactions` fences all earlier producers of the transactional id.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TransactionalProducer(Producer):
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         is_lasting: bool = True,
     ) -> None:
-        """Use `EmbeddedCluster.producer`. With `is_lasting`, another process may continue under this id."""
+        """Use `EmbeddedCluster.producer`. If `is_lasting`, other processes may continue under this id."""
         super().__init__(cluster, delivery_timeout_ms=delivery_timeout_ms)
         transaction_key(transactional_id)
         self._transactional_id = transactional_id
@@ -123,7 +123,7 @@ class TransactionalProducer(Producer):
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id; abort its open transaction or complete a decided one.
+        """Become the only producer of the transactional id. Abort its open transaction; complete a decided one.
 
         Raises:
             NotAuthorizedError: The principal may not use the transactional id.
@@ -142,7 +142,7 @@ class TransactionalProducer(Producer):
         self._enter_phase(_Phase.READY)
 
     def last_batch(self) -> CommittedBatch | None:
-        """Return the last numbered batch that was committed under the transactional id.
+        """Return the last committed batch with a number.
 
         Raises:
             ProducerFencedError: Another producer took over.
@@ -156,7 +156,7 @@ class TransactionalProducer(Producer):
     def begin(self, batch: CommittedBatch | None = None) -> None:
         """Begin a transaction; its timeout starts with the first written record.
 
-        After a crash, `last_batch` returns `batch` if the transaction was committed.
+        After a commit, `last_batch` returns `batch` in any process.
         """
         self._check_phase(_Phase.READY)
         self._enter_phase(_Phase.OPEN)
@@ -173,14 +173,14 @@ class TransactionalProducer(Producer):
         with self._mark_failure():
             self._prepare_partitions(appends)
             for one in appends:
-                self._gained.setdefault(one.gate.full_name, {})  # The threads below share this dictionary.
+                self._gained.setdefault(one.gate.full_name, {})  # Threads share this dictionary.
             run_in_parallel(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
-        """Commit a group's next offsets, by (topic, partition), with the transaction.
+        """Commit a group's offsets, by topic and partition, with the transaction.
 
         Raises:
-            NotAuthorizedError: The principal may not read as that group, or not read that topic.
+            NotAuthorizedError: The principal may not read as that group, or may not read a topic.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
@@ -203,7 +203,7 @@ class TransactionalProducer(Producer):
 
         Raises:
             ProducerFencedError: Another producer took over, or the timeout has passed; nothing is committed.
-            UserError: The transaction has offsets of a topic that migrates or is gone; abort it.
+            UserError: The transaction has offsets of a topic that migrates or was deleted; abort it.
             RetryableError: No attempt succeeded in time. Call it again: it commits once.
         """
         gained: dict[str, Gained] = {}
@@ -218,7 +218,7 @@ class TransactionalProducer(Producer):
         return gained
 
     def abort(self) -> None:
-        """Abort the transaction, so that its records are never read.
+        """Abort the transaction; its records are never visible.
 
         Raises:
             ProducerFencedError: Another producer took over, and aborted the transaction.
@@ -236,7 +236,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def transaction(self, batch: CommittedBatch | None = None) -> Iterator[Self]:
-        """Begin a transaction; commit it after the block, or abort it on an error."""
+        """Run the block in a transaction; commit after it, or abort on an error."""
         self.begin(batch)
         try:
             yield self
@@ -305,7 +305,7 @@ class TransactionalProducer(Producer):
             if place not in self._partitions
         ]
         if not new:
-            # Heads remember fenced producers only for a day.
+            # Heads store fenced producers only for a day.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
                 self._check_still_valid()
             return
@@ -372,12 +372,12 @@ class TransactionalProducer(Producer):
 
 _CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
-"""Timeout of transactions, which are open only during the swaps and block later records for readers."""
+"""Timeout of transactions. They are open only during swaps, and block readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedAppends:
-    """New records of one topic as an `AppendSink`: many tasks stage, one transaction publishes. Picklable."""
+    """A topic as an `AppendSink`: many tasks stage records, and one transaction publishes them. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -403,12 +403,12 @@ class EmbeddedAppends:
         )
 
     def check_shared(self) -> None:
-        """Reject a topic or cluster that this machine does not see."""
+        """Reject a machine on which the topic is not visible."""
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
-        """Write one task's records as parts that no head names yet."""
+        """Write one task's records as unpublished parts."""
         put_ms, course, digest = self.now_ms(), RoundRobinState(RoundRobinPosition(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for batches in _group_batches(conform_batch(self.full_name, batch) for batch in records):
@@ -420,13 +420,13 @@ class EmbeddedAppends:
         return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append all staged records in one transaction; `False` if the batch was published before."""
+        """Append all staged records in one transaction; return `False` if the batch is already published."""
         name = build_appends_id(self.topic_id, None if batch is None else batch.stream)
         rows = _fingerprint_rows(staged)
         if batch is not None and self._is_published(name, batch, rows):
             return False
         appends = self._build_appends(staged)
-        if not appends:  # An empty batch needs no number to be recognised.
+        if not appends:  # Publishing an empty batch again is harmless.
             return True
         producer = TransactionalProducer(
             self._context, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None
@@ -441,7 +441,6 @@ class EmbeddedAppends:
         return True
 
     def _is_published(self, name: str, batch: NumberedBatch, rows: str) -> bool:
-        """Whether a batch was published before; checking this fences no running producer."""
         existing = read_transaction(self.store, name)
         if existing is None or not _is_repeated(batch, rows, existing[0].batch):
             return False
@@ -493,7 +492,7 @@ def _fingerprint_rows(staged: Iterable[StagedAppend]) -> str:
 
 
 def _digest_rows(batch: pa.RecordBatch) -> Digest:
-    """Return the digest of a task's rows. All rows count as offset 0, since their order may change."""
+    """Return a digest of rows that ignores their order."""
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}

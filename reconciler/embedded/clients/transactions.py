@@ -1,4 +1,4 @@
-"""Transactions: registers, decisions, and their completion."""
+"""Transactions: registers, commit and abort decisions, and their completion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 class TransactionState(StrEnum):
-    """States of a transaction. `committing` and `aborting` are decided but not complete."""
+    """States of a transaction; `committing` and `aborting` are decided but not complete."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -53,7 +53,7 @@ DECIDED: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTI
 
 
 class WrittenPartition(NamedTuple):
-    """A partition that a transaction may have written; `full_name` was the topic's name then."""
+    """A partition that a transaction may have written. `full_name` is the topic's name at that time."""
 
     topic_id: str
     full_name: str
@@ -61,7 +61,7 @@ class WrittenPartition(NamedTuple):
 
     @classmethod
     def from_json(cls, document: list[Any]) -> WrittenPartition:
-        """Parse its JSON."""
+        """Parse the stored JSON."""
         written = cls(*document)
         check_texts(written.topic_id, written.full_name)
         check_numbers(written.partition)
@@ -69,7 +69,7 @@ class WrittenPartition(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """The caller's number of a committed batch, and the fingerprint of its rows (`None` from earlier versions)."""
+    """The caller's number of a committed batch, and the fingerprint of its rows, if known."""
 
     number: int
     rows: str | None = None
@@ -80,7 +80,7 @@ OffsetsByGroup = dict[str, dict["Place", CommittedOffset]]
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """State of a transactional id. The epoch of its register is the producer's epoch."""
+    """State of a transactional id. Its register's epoch is the producer's epoch."""
 
     producer_id: str
     timeout_ms: int
@@ -91,19 +91,19 @@ class Transaction:
     batch: CommittedBatch | None = None
 
     def without_open_transaction(self) -> Transaction:
-        """Return the state of the transactional id without an open transaction."""
+        """Return the state after the transaction's end."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
     def with_partitions(self, partitions: Iterable[WrittenPartition]) -> Transaction:
-        """Return the state with more partitions."""
+        """Return the state with added partitions."""
         return replace(self, partitions=tuple(dict.fromkeys((*self.partitions, *partitions))))
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether the transaction is open beyond its timeout."""
+        """Whether the transaction is open and its timeout has passed."""
         return self.state is TransactionState.ONGOING and now_ms - self.began_ms > self.timeout_ms
 
     def to_json(self) -> Json:
-        """Return the register's JSON."""
+        """Return the stored JSON."""
         document: Json = {
             "producer_id": self.producer_id,
             "state": self.state,
@@ -120,7 +120,7 @@ class Transaction:
 
     @classmethod
     def from_json(cls, document: Json) -> Transaction:
-        """Parse the register's JSON."""
+        """Parse the stored JSON."""
         return cls(
             producer_id=document["producer_id"],
             timeout_ms=document["timeout_ms"],
@@ -150,14 +150,14 @@ def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, CommittedOffset]:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDecision:
-    """A decided commit or abort; `epoch` is the producer's epoch since the decision."""
+    """A decided commit or abort; `epoch` is the producer's epoch after the decision."""
 
     transactional_id: str
     transaction: Transaction
     epoch: int
 
     def complete_head(self, head: Head, now_ms: int) -> Head | None:
-        """Return a head without the transaction that rejects earlier epochs; `None` if nothing changes."""
+        """Return a head that lacks the open transaction and rejects earlier epochs; `None` if nothing changes."""
         name = self._find_open_mark(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
@@ -171,7 +171,7 @@ class TransactionDecision:
         return replace(fenced, entries=tuple(self._remaining_entries(head, name)), transactions=others)
 
     def list_aborted_keys(self, head: Head) -> list[str]:
-        """Return the keys of the parts that an abort removes from a head."""
+        """Return the keys of parts that an abort removes from a head."""
         name = self._find_open_mark(head)
         if name is None or self.transaction.state is not TransactionState.ABORTING:
             return []
@@ -197,7 +197,7 @@ def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return state and epoch of a transactional id; `None` if it was never claimed."""
+    """Return state and epoch of a transactional id; `None` if it was never used."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     return None if held is None else (parse_transaction(register, held), held.epoch)
@@ -209,10 +209,10 @@ def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction
 
 
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
-    """Complete decided transactions and abort overdue ones; return the number of transactions.
+    """Complete decided transactions and abort overdue ones; return their number.
 
     Raises:
-        ReconcilerError: One failed; the others are completed.
+        ReconcilerError: A transaction failed; all others are completed.
     """
     finished, failed = 0, None
     idle: list[ListedObject] = []
@@ -243,7 +243,7 @@ def finish_offset_commits(
     *,
     may_go_on: Callable[[], None],
 ) -> None:
-    """Complete decided transactions that committed offsets of these topics; one GET per transactional id."""
+    """Complete decided transactions with offsets of these topics; one GET per transactional id."""
     names = [name for listed in store.list(TRANSACTIONS) if (name := parse_transaction_key(listed.key)) is not None]
     states = map_in_parallel(lambda name: read_transaction(store, name), names, name="transactions")
     for name, state in zip(names, states, strict=True):
@@ -257,11 +257,11 @@ _APPENDS: Final = "topic-log-"
 _ONCE: Final = "once-"
 _TOPIC_ID: Final = 36
 _UNUSED_AFTER_MS: Final = 24 * 60 * 60 * 1000
-"""Age by the store's clock at which an empty register counts as unused; no producer waits longer to use it."""
+"""Age by the store's clock after which an empty register is deleted."""
 
 
 def build_appends_id(topic_id: str, stream: str | None) -> str:
-    """Return the transactional id for a stream into a topic, or for a single write."""
+    """Return the transactional id of a stream into a topic, or of a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{create_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
@@ -277,14 +277,14 @@ def read_stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Committe
 
 
 def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: CommittedBatch, *, mark: str) -> None:
-    """Set the last batch of a stream that was written on another cluster."""
+    """Set the last batch of a stream that another cluster wrote."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
     register = transaction_register(store, build_appends_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
-    """Delete old registers of appends whose topic was deleted, or whose single write failed."""
+    """Delete old registers of deleted topics and of failed single writes."""
     old_ms = store.read_clock_ms() - _UNUSED_AFTER_MS
     ids = {listed.key: parse_transaction_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
@@ -299,7 +299,7 @@ def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[
 
 
 def abort_transaction(store: ObjectStore, transactional_id: str, epoch: int) -> None:
-    """Decide to abort the open transaction of an epoch, unless a later epoch began."""
+    """Decide to abort the open transaction of an epoch, unless a later epoch exists."""
     register = transaction_register(store, transactional_id)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -316,7 +316,7 @@ def abort_transaction(store: ObjectStore, transactional_id: str, epoch: int) -> 
 
 
 def finish_transaction(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
-    """Complete the decided transaction of a transactional id; return whether there was one."""
+    """Complete the decided transaction of a transactional id; return whether it had one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     decided = None if held is None else find_decision(register, held)
@@ -327,7 +327,7 @@ def finish_transaction(store: ObjectStore, catalog: CatalogRegister, transaction
 
 
 def find_decision(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
-    """Return the decision in a register that is not complete, or `None`."""
+    """Return the decision in a register; `None` if it has none or it is complete."""
     transaction = parse_transaction(register, held)
     transactional_id = parse_transaction_key(register.key) or ""
     return TransactionDecision(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
@@ -336,10 +336,10 @@ def find_decision(register: Register, held: RegisterSnapshot) -> TransactionDeci
 def complete_decision(
     store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, *, now_ms: int
 ) -> None:
-    """Complete a decision. Repeatable.
+    """Complete a commit or an abort. Repeatable.
 
     A commit removes the transaction's marks from each head. An abort removes entries and objects, and leaves a gap.
-    Both store the new epoch in every head, which then rejects late appends of the old epoch.
+    Every head stores the new epoch, and then rejects appends of earlier epochs.
     """
     for written in decided.transaction.partitions:
         _DecidedPartition(store, catalog, decided, written, now_ms).complete()
@@ -378,7 +378,7 @@ class _DecidedPartition:
         self.store.delete(dropped)
 
     def _fence_first_append(self) -> None:
-        """Fence earlier epochs in a new head, so that a late append cannot create the head."""
+        """Create the head with the new epoch, so that a late append cannot create it."""
         topic = self._find_topic()
         if topic is None:
             return
@@ -393,7 +393,7 @@ class _DecidedPartition:
             after = self._find_topic()
             if after is not None and find_writer(after) == gate.writer:
                 raise
-            if after is not None:  # A migration closed or opened the topic, so the head exists.
+            if after is not None:  # A migration has created the head.
                 self.complete()
 
     def _find_topic(self) -> TopicEntry | None:
@@ -419,9 +419,9 @@ MAX_TIMEOUT_MS: Final = 900_000
 def claim_transactional_id(
     store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, delivery: Delivery
 ) -> ProducerIdentity:
-    """Become the only producer of a transactional id: abort an open transaction, complete a decided one.
+    """Become the only producer of a transactional id. Abort its open transaction; complete a decided one.
 
-    Claiming, beginning and deciding increase the epoch, which fences earlier producers.
+    Each claim, begin and decision increases the epoch, which fences earlier producers.
 
     Raises:
         ProducerFencedError: Another producer claimed the id at the same time.
@@ -479,7 +479,7 @@ def begin_transaction(
 def add_partitions(
     store: ObjectStore, who: ProducerIdentity, partitions: Sequence[WrittenPartition], *, mark: str
 ) -> None:
-    """Add partitions to an open transaction, before anything is appended to them.
+    """Add partitions to an open transaction, before their first append.
 
     Raises:
         ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
@@ -508,7 +508,7 @@ def decide_transaction(  # noqa: PLR0913 - all of it is one decision, and what m
 ) -> TransactionDecision | None:
     """Decide to commit or abort; return the decision to complete, or `None` if it was completed.
 
-    `check` is called before each swap and may raise. Repeating a call with the same mark is safe.
+    `check` is called before each swap, and may raise. A call may be repeated with the same mark.
 
     Raises:
         ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
@@ -529,7 +529,7 @@ def decide_transaction(  # noqa: PLR0913 - all of it is one decision, and what m
 def read_owned_transaction(
     store: ObjectStore, who: ProducerIdentity, state: TransactionState = TransactionState.ONGOING
 ) -> Transaction:
-    """Return the state of a transactional id that this producer still owns.
+    """Return the state of a transactional id that the producer owns.
 
     Raises:
         ProducerFencedError: Another producer took over.

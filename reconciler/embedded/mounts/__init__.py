@@ -1,1 +1,1 @@
-"""Topics moved into and out of object storage, and their owners."""
+"""Mount topics from object storage, unmount and recover topics."""

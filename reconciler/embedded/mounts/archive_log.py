@@ -1,4 +1,4 @@
-"""An archived topic in object storage as a `TopicLog` and as a sink."""
+"""An archived topic in object storage as a `TopicLog` and as a `StagedSink`."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _EMPTY = Bounds(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLog:
-    """One archived topic, read through its current manifests. Picklable."""
+    """The log of an archived topic. Picklable."""
 
     archive: Archive
 
     @property
     def topic_id(self) -> str:
-        """Location of the topic, which never changes."""
+        """Permanent location of the topic."""
         place = self.archive.location
         return f"{place.cluster_id}/{place.revision}"
 
     def check_shared(self) -> None:
-        """Reject an object storage that this machine does not see."""
+        """Reject a machine on which the object storage is not visible."""
         self.archive.check_shared()
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds: one GET for the topic, and one per partition."""
+        """Return partitions' bounds; one GET for the topic, and one per partition."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
@@ -85,13 +85,13 @@ class ArchiveLog:
         return None
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield one extent per segment, limited to `offsets`; reads no records."""
+        """Yield an extent per segment, limited to `offsets`, without reading records."""
         for entry, cut in self._iter_pieces(partition, offsets):
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only those of segments cut by the range are computed."""
+        """Yield digests that cover `offsets`; compute only digests of segments that are partly inside."""
         for entry, cut in self._iter_pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shift(entry.base)
@@ -128,24 +128,23 @@ def _build_bounds(manifest: Manifest) -> Bounds:
 class ArchiveSink:
     """An archived topic as a `StagedSink`. Picklable.
 
-    Offsets are those of the source; transaction markers and compacted records become gaps.
+    Records have their source's offsets; transaction markers and compacted records are gaps.
     """
 
     archive: Archive
     partitions: int
     compression: str = "producer"
-    """The topic's `compression.type`."""
 
     def check_shared(self) -> None:
-        """Reject an object storage that this machine does not see."""
+        """Reject a machine on which the object storage is not visible."""
         self.archive.check_shared()
 
     def read_ends(self) -> Mapping[int, int]:
-        """Return each partition's end; one GET each."""
+        """Return each partition's end; one GET per partition."""
         return {number: one.end for number, one in self.read_positions().items()}
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end; the source is unknown, since the archiver stores it."""
+        """Return partitions' ends, without sources; one GET per partition."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
         manifests = map_in_parallel(self._read_manifest, numbers, name="manifests")
         return {
@@ -154,7 +153,7 @@ class ArchiveSink:
         }
 
     def follow_source(self, _source: ObservedSource) -> ArchiveSink:
-        """Return this sink, which stores no source."""
+        """Return this sink, since it stores no source."""
         return self
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
@@ -180,9 +179,9 @@ class ArchiveSink:
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged segments, one swap per partition; return the offsets that each partition gained.
+        """Publish staged segments, one swap per partition; return the offsets appended per partition.
 
-        A range is published only at the partition's end; repeating it is safe.
+        A range must begin at the partition's end. Repeatable.
 
         Raises:
             OwnershipLostError: The topic was detached, or another cluster owns it.
@@ -197,7 +196,7 @@ class ArchiveSink:
         return {number: offsets for number, offsets in gained if offsets is not None}
 
     def mark_complete(self) -> None:
-        """Do nothing: a later comparison checks that the copy is complete."""
+        """Do nothing, since a later comparison verifies the copy."""
 
     def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
         gained: list[OffsetRange] = []

@@ -1,4 +1,4 @@
-"""Context of a migration, and its end if another process was faster."""
+"""Context of a migration, and detection of other processes that drive it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MigrationContext:
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = None
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored bytes of each upload."""
+    """Called with the stored size of each upload in bytes."""
 
     @property
     def storage(self) -> ObjectStore:
@@ -41,11 +41,11 @@ class MigrationContext:
 
 
 class OvertakenError(Exception):
-    """Another process has moved the migration to a later state. Not raised outside this package."""
+    """Another process has moved the migration to a later state. Used only in this package."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
-    """Raise `OvertakenError` unless a migration is still in the state of `begun`. No state occurs twice."""
+    """Raise `OvertakenError` if a migration has left the state of `begun`."""
     current = catalog.migrations.get(str(number))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         raise OvertakenError
@@ -53,7 +53,7 @@ def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
 
 @contextmanager
 def suppress_if_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Suppress errors in the work of a migration's state if another process has moved it on."""
+    """Suppress errors if another process has moved the migration to a later state."""
     with suppress(OvertakenError):
         try:
             yield

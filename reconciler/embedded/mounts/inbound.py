@@ -1,8 +1,8 @@
 """Mount: the steps of an inbound migration.
 
-`preparing` creates the topics, closed, from their descriptions. `executing` claims each topic by one swap, and checks
-that all its objects exist. `cut_over` makes this cluster the owner of topics and manifests, and creates heads that
-begin where the manifests end. No record is copied.
+`preparing` creates the topics from their descriptions, closed to clients. `executing` claims each topic by one swap,
+and checks that all objects exist. `cut_over` makes this cluster the owner of topics and manifests. It creates heads
+that begin at the manifests' ends, and copies no record.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class InboundSteps:
     migration: MigrationEntry
 
     def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state and commit its end; do nothing if another process was faster.
+        """Do the work of a migration's state, and commit the next state. Does nothing if another process did so.
 
         Raises:
             OwnershipLostError: Another cluster owns a topic.
@@ -74,7 +74,7 @@ class InboundSteps:
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
             lost = self._do_state(state)
         if lost is not None:
-            raise lost  # This process completed the migration; the lost topics are still an error.
+            raise lost  # The migration is complete, but without these topics.
 
     def _do_state(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
@@ -97,15 +97,13 @@ class InboundSteps:
         return None
 
     def _cut_over(self) -> OwnershipLostError | None:
-        """Take over the topics; drop those that another cluster owns, and return the error about them."""
+        """Take over the topics, except topics of other clusters; return the error about these."""
         lost = [pair for pair in self._map_topics(self._take_over_or_lose) if pair is not None]
         gone = [topic for topic, _ in lost]
 
         def delete_record(draft: Draft) -> None:
             if lost and self.migration.is_automatic:
-                apply_verb(
-                    draft, self.number, "delete"
-                )  # The caller gets the error, so the migration's record is not needed.
+                apply_verb(draft, self.number, "delete")  # The caller gets the error instead.
 
         is_ours = self._commit_state(
             MigrationState.FINISHED, lambda draft: drop_lost_topics(draft, self.migration, gone), delete_record
@@ -199,7 +197,7 @@ class InboundSteps:
         catalog = means.catalog.read()
         name = map_names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # Another process mounted the topic, and it was deleted since.
+            return  # Another process mounted and deleted the topic.
         entry = catalog.topics[name]
         tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
         source, key = self._read_source(topic), find_topic_kms_key(catalog, name)
@@ -249,7 +247,7 @@ class InboundSteps:
         return catalog
 
     def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """Delete the new heads if the topic is gone: its deletion may have run before the heads existed."""
+        """Delete the new heads if the topic was deleted before they existed."""
         if topic_id not in {topic.id for topic in self.context.catalog.read().topics.values()}:
             for number in range(partitions):
                 remove_partition(self.context.store, topic_id, number)
@@ -284,7 +282,7 @@ class InboundSteps:
 
 
 def _is_valid_group(group: str, catalog: Catalog) -> bool:
-    """Return whether a group's name is valid here; other platforms allow longer names."""
+    """Return whether a group's name is valid here. Names on other platforms may be longer."""
     try:
         group_key(group)
         check_namespace_exists(catalog, group)

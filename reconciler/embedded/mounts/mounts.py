@@ -1,8 +1,8 @@
-"""Mounts and unmounts of a cluster: begin, drive, cancel and list migrations.
+"""Mount and unmount topics: begin, drive, cancel and list migrations.
 
-Each state of a migration is committed before its work, and the work can be repeated. So any process that calls
-`finish` continues after a crash. A migration that fails or takes too long is undone. If a store does not answer or a
-lease is lost, the migration keeps its state.
+Each state of a migration is committed before its work, and the work is repeatable. So after a crash any process
+continues with `finish`. A migration that fails or takes too long is undone, unless a store does not answer or a lease
+is lost.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OverdueError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A topic to mount; `mounting` names the Mounting that requests it."""
+    """A topic to mount. `mounting` is the name of the Mounting resource."""
 
     location: str
     name: str
@@ -76,17 +76,17 @@ class Mount:
 
 @dataclass(frozen=True)
 class Mounts:
-    """Migrations of one cluster, and topics that can be mounted. Thread-safe."""
+    """Migrations of one cluster, and its mountable topics. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = field(default=None, repr=False)
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored bytes of each upload."""
+    """Called with the stored size of each upload in bytes."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
-        """Record a migration that unmounts topics, and return its id; `finish` carries it out."""
+        """Record a migration that unmounts topics; return its id. `finish` drives it."""
         request = self.make_request(is_automatic=is_automatic)
         begun = 0
 
@@ -102,7 +102,7 @@ class Mounts:
         return begun
 
     def mount(self, *mounts: Mount, is_automatic: bool = True) -> int:
-        """Record a migration that mounts topics, and return its id; `finish` carries it out.
+        """Record a migration that mounts topics; return its id. `finish` drives it.
 
         Raises:
             OwnershipLostError: A topic is not detached.
@@ -124,14 +124,14 @@ class Mounts:
         return begun
 
     def make_request(self, *, is_automatic: bool = True) -> MigrationRequest:
-        """Return the options of a new migration, with the current time."""
+        """Return the options of a migration that begins now."""
         return MigrationRequest(create_mark(), self.cluster.now_ms(), is_automatic)
 
     def build_mount_entry(self, mount: Mount) -> MigrantEntry:
-        """Return a migration's entry for a detached topic, to be mounted under a new id.
+        """Return the migration's entry for a detached topic, with a new topic id.
 
         Raises:
-            OwnershipLostError: Names its owner.
+            OwnershipLostError: A cluster owns the topic.
         """
         storage = self._require_storage()
         location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
@@ -139,7 +139,7 @@ class Mounts:
         return MigrantEntry(mount.name, self.cluster.fresh_id(), str(location), mount.mounting)
 
     def find_obstacles(self, direction: str, full_names: Iterable[str]) -> dict[str, ReconcilerError]:
-        """Return, by name, why topics cannot be mounted or unmounted now."""
+        """Return errors that prevent mounting or unmounting, by topic name."""
         catalog = self.cluster.catalog.read()
         errors: dict[str, ReconcilerError] = {}
         for name in full_names:
@@ -155,7 +155,7 @@ class Mounts:
         return errors
 
     def prepare(self, migration: int) -> None:
-        """Drive a new migration until it is prepared; if that fails, undo it."""
+        """Drive a new migration until it is prepared, or undo it on failure."""
         begun = self.ask(migration, "prepare")
         try:
             self.drive(migration)
@@ -165,7 +165,7 @@ class Mounts:
             raise
 
     def drive_to_end(self, migration: int) -> None:
-        """Drive a migration to its end, requesting each step."""
+        """Drive a migration to its end."""
         while (current := self.drive(migration)) is not None:
             verb = _AUTO_VERBS.get(MigrationState(current.state))
             if verb is None:
@@ -179,7 +179,7 @@ class Mounts:
         return list_migrations(self.cluster.catalog.read())
 
     def ask(self, migration: int, verb: str) -> MigrationEntry:
-        """Request `prepare`, `execute`, `finish`, `cancel` or `delete`; return the migration afterwards."""
+        """Request `prepare`, `execute`, `finish`, `cancel` or `delete`; return the changed migration."""
         answers: list[MigrationEntry] = []
 
         def decide(draft: Draft) -> None:
@@ -239,7 +239,7 @@ class Mounts:
         )
 
     def list_detached(self) -> list[Ownership]:
-        """Return every topic that was ever detached in this object storage, by location."""
+        """Return the ownership of every topic that was ever detached, by location."""
         storage = self._require_storage()
         check_storage(storage, self.cluster.catalog.get_cached().cluster.storage_id)
         return list_sound_ownerships(storage)
@@ -291,9 +291,9 @@ def list_migrations(catalog: Catalog) -> dict[int, MigrationEntry]:
 
 
 def drive_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
-    """Return the result of `drive` per migration; their commits share few swaps.
+    """Drive migrations in parallel; return each result of `drive`, by id.
 
-    Large uploads run one topic at a time.
+    Commits share swaps. Topics are uploaded one at a time.
     """
     if len(migrations) < 2:  # noqa: PLR2004 - a single one needs no threads
         return {number: drive(mounts, number) for number in migrations}
@@ -308,7 +308,7 @@ def drive_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable
 def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None) -> None:
     """Complete a migration; undo it if it fails, or takes longer than `timeout_ms`.
 
-    From `cut_over` on it cannot be undone. An executed one is completed.
+    An executed migration is completed despite the timeout. From `cut_over` on, it cannot be undone.
     """
     begun = mounts.cluster.catalog.read().migrations.get(str(migration))
     if begun is None:
@@ -318,7 +318,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
         replace(mounts, may_go_on=bound).drive(migration)
     except UserError as error:
         if mounts.cluster.remote is None:
-            raise  # Undoing would need object storage, too.
+            raise  # Undoing needs object storage too.
         try:
             is_undone = _undo_if_possible(mounts, migration, is_overdue=isinstance(error, OverdueError))
         except RetryableError as trouble:
@@ -335,7 +335,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
 
 @dataclass(frozen=True)
 class _TimeoutCheck:
-    """A `may_go_on` that also checks the timeout while the migration can be undone."""
+    """A `may_go_on` that raises `OverdueError` after the timeout while the migration can be undone."""
 
     mounts: Mounts
     migration: int
@@ -353,7 +353,7 @@ class _TimeoutCheck:
         current = self.mounts.cluster.catalog.get_cached().migrations.get(str(self.migration))
         if (
             current is not None and MigrationState(current.state) in BEFORE_EXECUTED
-        ):  # An executed migration is completed regardless of the timeout.
+        ):  # Complete an executed migration despite the timeout.
             message = f"migration {self.migration} is still {current.state} after {format_duration(self.timeout_ms)}"
             raise OverdueError(message, hint="Give it more spec.timeout, or find out what is slow, and apply again.")
 
@@ -388,7 +388,6 @@ def _undone_error(why: UserError, migration: int, begun: MigrationEntry) -> User
 
 
 def _check_completed(catalog: Catalog, migration: int, begun: MigrationEntry) -> None:
-    """Reject a migration that ended otherwise: another process may have cancelled it."""
     existing = map_names_by_id(catalog, {topic.topic_id for topic in begun.topics})
     left, is_inbound = catalog.migrations.get(str(migration)), begun.direction == INBOUND
     if left is None and len(existing) == (len(begun.topics) if is_inbound else 0):
@@ -418,7 +417,7 @@ def _serialize_spread(spread: Spread | None) -> Spread:
 def drive_catching_error(
     drive: Callable[[Mounts, int], object], mounts: Mounts, migration: int
 ) -> ReconcilerError | None:
-    """Return the error of `drive`, or `None`."""
+    """Call `drive`; return its error, or `None`."""
     try:
         drive(mounts, migration)
     except ReconcilerError as error:

@@ -1,9 +1,9 @@
-"""Unmount: upload, then the steps of an outbound migration.
+"""Unmount: the steps of an outbound migration.
 
-`preparing` uploads while clients continue. `executing` seals every head, aborts open transactions, and uploads the
-rest. Both check that all referenced objects exist, and upload lost ones again. `cut_over` writes the topic's
-description, releases the manifests, marks the topic as detached, and then removes it here. If the cluster is lost in
-between, the topic can be mounted.
+`preparing` uploads records while clients continue. `executing` seals every head, aborts open transactions, and uploads
+the remaining records. Both check that all referenced objects exist, and upload lost ones again. `cut_over` writes the
+topic's description, releases the manifests, marks the topic as detached, and then removes it here. If the cluster is
+lost before the removal, the topic can be mounted.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicFlush:
-    """Uploads the records of one topic that object storage lacks, including the open segment.
+    """Uploads all records of one topic that object storage lacks, including the open segment.
 
-    It also uploads outdated compacted segments again; otherwise removed records would reappear.
+    Outdated compacted segments are uploaded again, because removed records would reappear otherwise.
     """
 
     upkeep: Upkeep
@@ -81,9 +81,9 @@ class TopicFlush:
     spread: Spread | None = None
 
     def upload_missing(self, rounds: int | None = None) -> int:
-        """Upload the stable records of every partition; return the stored bytes.
+        """Upload the stable records of every partition; return the number of stored bytes.
 
-        It stops after `rounds`, since clients may write more; `None`: when nothing is left.
+        It stops after `rounds`. If `rounds` is `None`, it continues until object storage has all stable records.
         """
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
@@ -113,14 +113,14 @@ class TopicFlush:
         return stored
 
     def finish_manifests(self) -> Mapping[int, Manifest]:
-        """Make every manifest end where its sealed log ends; return the manifests."""
+        """Set the end of every manifest to the sealed log's end; return the manifests."""
         partitions = list(self._iter_partitions())
 
         manifests = map_in_parallel(lambda one: self._finish_manifest(*one), partitions, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
     def upload_lost_objects(self) -> int:
-        """Upload objects again that only the local tier has; return the stored bytes."""
+        """Upload lost objects again from the local tier; return the number of stored bytes."""
         from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415 - brings Arrow
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
@@ -175,7 +175,7 @@ class TopicFlush:
 
         manifest = swap(place, end) or read_manifest(self.remote.storage, place)
         if manifest is None or manifest.end != head.end:
-            # A swap changes nothing under a newer tiered epoch.
+            # A newer tiered epoch rejects the swap.
             problem = (
                 "is not there" if manifest is None else f"ends at {manifest.end}, under a tiered epoch we do not know"
             )
@@ -199,7 +199,7 @@ class TopicFlush:
 
 
 def count_pending_bytes(store: ObjectStore, topic_id: str) -> int:
-    """Return an upper bound of the stored bytes that object storage lacks."""
+    """Return the maximum number of bytes that object storage lacks."""
     return sum(map(_count_head_pending, read_heads(store, topic_id).values()))
 
 
@@ -244,7 +244,7 @@ OpenTransactions: TypeAlias = set[tuple[str, int]]
 OffsetsByGroup: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
 
 _ROUNDS: Final = 3
-"""Rounds of uploads before the heads are sealed; the rest follows afterwards."""
+"""Number of upload rounds before the heads are sealed."""
 
 
 @dataclass(frozen=True)
@@ -256,14 +256,14 @@ class OutboundSteps:
     migration: MigrationEntry
 
     def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state and commit its end; do nothing if another process was faster."""
+        """Do the work of a migration's state, and commit the next state. Does nothing if another process did so."""
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
             self._do_state(state)
 
     def _do_state(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
-                for topic in self._list_attached_topics():  # Topics are uploaded one by one, since each may be large.
+                for topic in self._list_attached_topics():  # Topics may be large, so one is uploaded at a time.
                     self._upload_topic(topic, _ROUNDS)
                     self._upload_lost_objects(topic)  # Report losses while clients can still write.
                 self._commit_state(MigrationState.PREPARED)
@@ -272,9 +272,7 @@ class OutboundSteps:
                 self._finish_offsets()
                 self._for_each_topic(self._upload_topic)
                 self._for_each_topic(lambda topic: self._make_flush(topic).finish_manifests())
-                self._for_each_topic(
-                    self._upload_lost_objects
-                )  # After this state lost objects cannot be uploaded again.
+                self._for_each_topic(self._upload_lost_objects)  # Later, lost objects cannot be uploaded again.
                 self._commit_state(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 self._for_each_topic(self._detach_if_owned)
@@ -285,7 +283,6 @@ class OutboundSteps:
                 pass
 
     def _for_each_topic(self, do: Callable[[MigrantEntry], object]) -> None:
-        """Call `do` for all topics in parallel, since they are closed to writers."""
         run_in_parallel(do, self._list_attached_topics(), name="topics")
 
     def _upload_topic(self, topic: MigrantEntry, rounds: int | None = None) -> None:
@@ -311,7 +308,7 @@ class OutboundSteps:
         )
 
     def _seal_heads(self, topic: MigrantEntry) -> OpenTransactions:
-        """Seal the topic's heads; return their open transactions. The catalog already rejects new heads."""
+        """Seal the topic's heads; return their open transactions."""
         store, writer = self.context.store, build_seal_writer(self.number)
 
         def seal(number: int) -> OpenTransactions:
@@ -331,16 +328,16 @@ class OutboundSteps:
         return {opened for of_one in map_in_parallel(seal, numbers, name="seal") for opened in of_one}
 
     def _end_transactions(self, opened: OpenTransactions) -> None:
-        """Abort open transactions and complete decided ones (F-R-108)."""
+        """Abort open transactions, and complete decided ones (F-R-108)."""
         means = self.context
-        self._check_current()  # After a cancellation producers may open new transactions.
+        self._check_current()  # After a cancellation, producers may open new transactions.
         for transactional_id, epoch in sorted(opened):
             means.may_go_on()
             abort_transaction(means.store, transactional_id, epoch)
             finish_transaction(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
 
     def _finish_offsets(self) -> None:
-        """Complete transactions that committed offsets of the topics, even if they wrote only to other topics."""
+        """Complete transactions that committed offsets of these topics."""
         means, ids = self.context, {topic.topic_id for topic in self._list_attached_topics()}
         finish_offset_commits(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
@@ -411,14 +408,14 @@ class OutboundSteps:
         check_current(self.context.catalog.read(), self.number, self.migration)
 
     def _is_mounted_elsewhere(self, location: TopicLocation) -> bool:
-        """Return whether another cluster owns the topic, so that it only has to be removed here."""
+        """Return whether the topic was detached or mounted by a later migration."""
         ownership = read_ownership(self.context.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False
         return ownership.state is OwnershipState.DETACHED or ownership.owner != self.context.cluster_id
 
     def _read_ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """Return the ends of sealed heads. A head without a seal has rejected its append."""
+        """Return the ends of sealed heads that were written."""
         heads = read_heads(self.context.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 def create_remote_head(
     store: ObjectStore, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None, fetched: Sequence[Entry] = ()
 ) -> None:
-    """Create a partition's head with all records remote, unless it exists.
+    """Create a partition's head for records in object storage, unless the head exists.
 
-    `fetched` are the newest segments that were copied to the local tier.
+    `fetched` are the newest segments, if they were copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -67,7 +67,7 @@ def create_remote_head(
         register.swap(None, spill.spill_entries(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
         current = register.read()
-        if current is None or mark not in current.marks:  # With the mark, the swap succeeded, and its answer was lost.
+        if current is None or mark not in current.marks:  # A head with the mark is this one.
             store.delete([*(entry.key for entry in fetched), *spill.used_keys])
 
 
@@ -77,13 +77,13 @@ _WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LocalFetch:
-    """How much of a partition to copy to the local tier; a limit of `None` does not apply."""
+    """Limits of the records that are copied to the local tier; `None` means no limit."""
 
     since_ms: int | None = None
     bytes: int | None = None
 
     def select_newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return the newest segments within both limits; none if there are no limits."""
+        """Return the newest segments within both limits; return none if no limit is set."""
         taken: list[Entry] = []
         room = self.bytes
         for entry in reversed(entries if self != LocalFetch() else []):
@@ -96,10 +96,10 @@ class LocalFetch:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecovery:
-    """Creates one topic from object storage: copied objects, a manifest, a head.
+    """Recovers one topic: copies objects, and creates manifests and heads.
 
-    Copies have deterministic names, and manifest and head are created only if missing. So every step can be repeated,
-    by several processes. If an object of the source is gone, the source's manifest is read again.
+    Any process can repeat a step: names of copies are deterministic, and manifests and heads are created only once. If
+    a source object is missing, the source's manifest is read again.
     """
 
     store: ObjectStore
@@ -126,7 +126,7 @@ class TopicRecovery:
             self._create_head(number, manifest)
 
     def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
-        """Copy a partition's objects, and publish its manifest; `None`: the source never uploaded it."""
+        """Copy a partition's objects and publish its manifest; return `None` if the source has no manifest."""
         present = {listed.key for listed in self.storage.list(f"{own.key_prefix}/")}
         missed: set[str | None] = set()
         while True:
@@ -140,7 +140,7 @@ class TopicRecovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging may have removed the object.
+                # Retention or merging may have deleted the object.
                 if error.key in missed:
                     raise self._lost_object_error(number, error) from error
                 missed.add(error.key)
@@ -187,7 +187,7 @@ class TopicRecovery:
             raise
 
     def _copy_index(self, entry: Entry, key: str) -> None:
-        """Copy a segment's index; rebuild a missing index from the copied segment."""
+        """Copy a segment's index, or rebuild a missing one."""
         try:
             self.storage.copy_from(
                 build_index_key(key), self.storage, build_index_key(entry.key), kms_key_id=self.kms_key_id
@@ -199,7 +199,7 @@ class TopicRecovery:
     def _publish_copies(
         self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
     ) -> Manifest | None:
-        """Publish a manifest of the copies, unless another process did; delete copies that it does not reference."""
+        """Publish the manifest of the copies unless one exists; delete unreferenced copies."""
         made = Manifest(
             self.cluster_id,
             start=source_manifest.start,
@@ -238,7 +238,7 @@ class TopicRecovery:
                 self.store.copy_from(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
                 fetched_entries.append(replace(entry, key=key, kms_key_id=self.kms_key_id))
         except BaseException:
-            with suppress(Exception):  # The sweep deletes copies that stay.
+            with suppress(Exception):  # The sweep deletes remaining copies.
                 self.store.delete([entry.key for entry in fetched_entries])
             raise
         return fetched_entries
@@ -249,7 +249,7 @@ PARTITION_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """The recoveries of one cluster, which any process can continue."""
+    """The recoveries of one cluster. Any process can continue them."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -262,10 +262,7 @@ class Recoveries:
     _stored_groups: Memo = field(default_factory=Memo)
 
     def finish_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics (by full name) in recovery; failures do not affect other topics.
-
-        Return, by topic id, each error or `None`.
-        """
+        """Finish the recovery of wanted topics (by full name); return each topic's error or `None`, by topic id."""
         catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
         for full_name, topic in sorted(catalog.topics.items()):
@@ -284,7 +281,7 @@ class Recoveries:
         if tiering is None:
             raise UserError(f"topic {full_name} recovers and is not tiered", hint="Delete it, and recover it again.")
         source = find_topic_at(remote.storage, TopicLocation.parse(location))
-        partitions = min(source.partitions, topic.partitions)  # The source may have more partitions now.
+        partitions = min(source.partitions, topic.partitions)  # The source may have got more partitions.
         recovery = TopicRecovery(
             self.store,
             remote.storage,
@@ -313,9 +310,9 @@ class Recoveries:
             self._delete_partial(remote, topic, tiering.location, partitions)
 
     def _restore_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
-        """Restore committed offsets, clamped to the log.
+        """Restore committed offsets, limited to the log.
 
-        On the source's own cluster the new topic is a copy, and groups stay with the source.
+        If the source is a topic of this cluster, its groups do not change.
         """
         if source.cluster_id == remote.cluster_id:
             return
@@ -375,7 +372,7 @@ class Recoveries:
 def recover_topic(
     cluster: Admin, full_name: str, location: str | None, configs: Mapping[str, str], *, topic_id: str
 ) -> None:
-    """Create a topic from a location, which by default is found by the topic's name."""
+    """Create a topic from a location, by default the only one with the topic's name."""
     storage = cluster.storage
     if storage is None:
         message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
@@ -396,7 +393,7 @@ def recover_topic(
 
 
 def compute_initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> LocalFetch:
-    """Return how much to copy to the local tier: the initial local retention."""
+    """Return the limits of the initial local retention."""
     configs = find_set_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:
