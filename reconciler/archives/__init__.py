@@ -1,1 +1,1 @@
-"""Topics in object storage, without a cluster: list, describe, claim and release them."""
+"""Topics in object storage without a cluster: list, describe, claim and release them."""

@@ -1,7 +1,7 @@
 """Archives: topics of other platforms in object storage, in the format of a detached topic.
 
-A mount claims a detached topic, copies its records and settles the claim. An unmount begins an archive, describes the
-topic before its deletion, and detaches it. Any process may repeat a step.
+A mount claims a detached topic, copies its records and settles the claim. An unmount begins an archive, copies records,
+describes the topic and detaches it. Any process may repeat a step.
 """
 
 from __future__ import annotations
@@ -68,18 +68,17 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("reconciler.mounting")
 _SPILL_BYTES: Final = 64 * 1024
-"""Default of the property `cloud_storage_spillover_manifest_size`."""
 _NO_TARGETS: Final = Targets(None, None, None, None, is_strict=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One topic in object storage. Picklable: an executor reopens the storage."""
+    """One topic in object storage. Picklable."""
 
     storage: ObjectStore
     location: TopicLocation
     owner: str
-    """UUID of the owning cluster until the detach."""
+    """UUID of the owning cluster until the topic is detached."""
     storage_id: str | None = None
 
     def locate_partition(self, number: int) -> RemotePartition:
@@ -87,12 +86,12 @@ class Archive:
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
-        """Reject a machine that sees other storage, such as an unshared folder."""
+        """Reject a machine on which the object storage is not visible."""
         check_storage(self.storage, self.storage_id)
 
     @property
     def swap(self) -> ManifestSwap:
-        """Swap for the archive's manifests, in the owner's name."""
+        """Swap for the manifests, as their owner."""
         return ManifestSwap(self.storage, self.owner, self._tiering, keeps_epoch=True)
 
     @property
@@ -111,10 +110,10 @@ class Archive:
 
 
 def claim_archive(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
-    """Claim a detached topic under `name`; return it after a check for losses. Repeatable.
+    """Claim a detached topic under `name`, and check that no object is lost. Repeatable.
 
     Raises:
-        OwnershipLostError: Another cluster or attempt has it.
+        OwnershipLostError: Another cluster or attempt has claimed it.
     """
     topic = find_topic_at(archive.storage, archive.location)
     wanted = Ownership(topic.location, OwnershipState.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
@@ -124,16 +123,16 @@ def claim_archive(archive: Archive, name: str, mark: str, *, now_ms: int) -> Top
 
 
 def check_claimed(archive: Archive, mark: str) -> None:
-    """Raise `OwnershipLostError` if the archive's claim was released or taken."""
+    """Raise `OwnershipLostError` if the archive's claim was released or replaced."""
     place = archive.location
     check_claim_held(place, read_ownership(archive.storage, place), archive.owner, mark)
 
 
 def settle_claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
-    """Mark a claimed topic as mounted by its owner, after its records were copied. Repeatable.
+    """Mark a claimed topic as mounted, after its records were copied. Repeatable.
 
     Raises:
-        OwnershipLostError: The claim was taken.
+        OwnershipLostError: The claim was replaced.
     """
     place, storage = archive.location, archive.storage
     settle_topic(storage, place, archive.owner, mark, now_ms)
@@ -165,26 +164,26 @@ def release_claim(archive: Archive, mark: str, *, now_ms: int) -> None:
 
 _STORAGE_CONFIGS = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
-"""Configs with which a mount can read the records from object storage."""
+"""Configs that let a mount read the records from object storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """A topic of another platform, without configs that the embedded cluster lacks."""
+    """A topic of another platform, with only the configs that the embedded cluster supports."""
 
     full_name: str
     partitions: int
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
     effective: Mapping[str, str] = field(default_factory=dict)
-    """All effective values, with the cluster's defaults."""
+    """All effective values, including the cluster's defaults."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
 def begin_archive(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
-    """Create an empty archive whose partitions begin at `starts`; `claim_archive` marks this attempt.
+    """Create an empty archive whose partitions begin at `starts`; `claim` identifies this attempt.
 
-    Older content becomes garbage. Raises `OwnershipLostError` if it is detached or another cluster's.
+    Earlier records become garbage. Raises `OwnershipLostError` if the archive is detached or has another owner.
     """
     _write_description(archive, topic, {}, f"begin-{claim}")
 
@@ -209,10 +208,10 @@ def begin_archive(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, i
 
 
 def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
-    """Store the description of a copied topic before its deletion, and narrow partitions to `bounds`.
+    """Store the description of a copied topic, and raise partitions' start offsets to `bounds`.
 
     Raises:
-        OwnershipLostError: Another cluster has the topic.
+        OwnershipLostError: Another cluster owns the topic.
     """
 
     def narrow_partition(number: int) -> None:
@@ -230,10 +229,10 @@ def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int
 
 
 def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
-    """Detach a whole topic so that any cluster may mount it. Return its ownership.
+    """Detach a whole topic, so that any cluster may mount it; return its ownership.
 
     Raises:
-        OwnershipLostError: Another cluster has it, and it was never detached.
+        OwnershipLostError: Another cluster owns it, and it was never detached.
     """
     place, storage = archive.location, archive.storage
     ownership = read_ownership(storage, place)
@@ -266,9 +265,9 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 
 
 def delete_unnamed_objects(archive: Archive) -> int:
-    """Delete objects that no manifest of a whole archive names; return their number.
+    """Delete objects that no manifest of a whole archive references; return their number.
 
-    Call it before the detach: a mount stores objects before a manifest names them.
+    Call it only before the detach, since a mount stores objects before a manifest references them.
     """
     place, storage = archive.location, archive.storage
     listed = [row.key for row in storage.list(build_location_prefix(place.cluster_id, place.revision))]
@@ -366,10 +365,10 @@ def _is_supported(key: str, value: str) -> bool:
 
 
 def release_archive(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
-    """Detach a topic that `owner` has or was mounting; return its new ownership. Repeatable.
+    """Detach a topic that `owner` has mounted or was mounting; return its new ownership. Repeatable.
 
-    The claim is seized first, which stops the owner's migrations. Then `topic.json` and the manifests lose their owner,
-    so its next swap fails. Records not uploaded are lost; stored group offsets stay with the topic.
+    First the claim is replaced, which stops the owner's migrations. Then `topic.json` and the manifests lose their
+    owner, so the owner's next swap fails. Records that were not uploaded are lost. Stored group offsets stay.
     """
     topic = find_topic_at(storage, location)
     mark, place = create_mark(), topic.location
@@ -390,7 +389,7 @@ def release_archive(storage: ObjectStore, location: TopicLocation, owner: str, *
             raise UserError(message, hint="List topics with their owners: reconciler mount list")
         return replace(
             manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1
-        )  # fences readers of the former version
+        )  # Fence readers of the former version.
 
     change_topic_manifest(storage, place, detach_topic_manifest, mark)
     manifests = ManifestHandover(storage, place, check)(range(topic.partitions), detach_manifest).values()

@@ -1,7 +1,7 @@
 """Metadata of a cluster in object storage.
 
-The register `metadata/<cluster id>/metadata.json` names one object per part: properties, namespaces, topics, links, and
-committed group offsets.
+The register `metadata/<cluster id>/metadata.json` references an object per part: properties, namespaces, topics, links,
+and committed group offsets.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _SHAPE: Final = {
 _COMMITTED: Final = {"offset": int, "metadata": str, "at_ms": (None, int)}
 _GROUPS: Final = {str: {"hint": str, "offsets": {str: {str: _COMMITTED}}}}
 _READ_ATTEMPTS: Final = 3
-"""Attempts of a read: a writer may replace a part meanwhile."""
+"""Number of attempts to read; a writer may replace a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part of a cluster's metadata, as its register references it."""
+    """Reference to a part of a cluster's metadata."""
 
     key: str
     sha256: str
     bytes: int
     entries: int
     written_ms: int
-    """Time of the write; unchanged parts are not rewritten."""
+    """Time of the last change."""
     mark: str = ""
-    """For groups: hint of the listing from which they were read."""
+    """For groups, the hint of the listing from which they were read."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -53,30 +53,30 @@ class StoredPart:
 
 
 OffsetsByLocation = dict[str, dict[int, CommittedOffset]]
-"""Offsets by `<cluster id>/<initial revision>` of the topic's location, and partition."""
+"""Offsets by partition, by location key (`build_location_key`) of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMetadata:
-    """Metadata of a cluster in object storage; unreadable parts are in `lost`."""
+    """Metadata of a cluster in object storage. Errors of unreadable parts are in `lost`."""
 
     cluster_id: str
     serial: int
-    """Serial of the catalog it was taken from."""
+    """Serial of the catalog."""
     revision: int
     parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
-    """Content of the intact parts, without groups."""
+    """Content of the readable parts, without groups."""
     groups: Mapping[str, OffsetsByLocation] = field(default_factory=dict)
     lost: Mapping[str, UserError] = field(default_factory=dict)
 
     def read_group_offsets(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Return each group's offsets in the topic at a location, keyed as by `build_location_key`."""
+        """Return each group's offsets in the topic with a location key."""
         return {group: offsets[place] for group, offsets in sorted(self.groups.items()) if place in offsets}
 
 
 def build_location_key(cluster_id: str, revision: int) -> str:
-    """Return the key of a topic's location, independent of its name."""
+    """Return the key of a topic's location; it does not contain the name."""
     return f"{cluster_id}/{revision}"
 
 
@@ -87,10 +87,7 @@ def list_stored_clusters(storage: ObjectStore) -> list[str]:
 
 
 def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, Any]) -> StoredMetadata | None:
-    """Return a cluster's groups and the parts in `shapes`, one GET each; `None` if nothing is stored.
-
-    Lost, truncated and damaged parts are reported in `lost`.
-    """
+    """Return a cluster's groups and the parts in `shapes`, one GET each; `None` if nothing is stored."""
     register = open_metadata_register(storage, cluster_id)
     for attempt in range(1, _READ_ATTEMPTS + 1):
         held = register.read()
@@ -105,7 +102,7 @@ def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, An
 
 
 def read_stored_groups(storage: ObjectStore, cluster_id: str) -> tuple[StoredMetadata | None, UserError | None]:
-    """Return a cluster's stored groups, `None` if nothing is stored, and the error if they are unreadable."""
+    """Return a cluster's stored metadata with its groups (`None` if nothing is stored), and the error if unreadable."""
     try:
         metadata = read_metadata(storage, cluster_id, {})
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Entries of a partition: parts of the log, and pages."""
+"""Entries of a partition: references to parts and to pages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from reconciler.records.log import Digest, OffsetRange
 Json = dict[str, Any]
 
 STALE_MS: Final = 60 * 60 * 1000
-"""Unnamed objects older than this are stored again, because a sweep deletes them after a day."""
+"""Age above which unreferenced objects are stored again, since a sweep may delete them."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""The same limit for rolls, compactions and merges, which may write a whole partition first."""
+"""The same age for rolls, compactions and merges, which may rewrite a whole partition."""
 
 
 _REQUIRED_FIELDS: Final = 10
@@ -23,7 +23,7 @@ _OPTIONAL_FIELDS: Final = {"is_segment?": bool, "kms_key_id?": str, "horizon_ms?
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A part of the log, offsets `base` to `last` inclusive. `digest` counts offsets from `base`."""
+    """A part with the offsets `base` to `last`, inclusive. Its `digest` counts offsets from `base`."""
 
     base: int
     last: int
@@ -34,13 +34,13 @@ class Entry:
     key: str
     digest: Digest
     producer: Json | None = None
-    """`{id, epoch, first, last}`, with the sequence numbers of its records."""
+    """`{id, epoch, first, last}`; `first` and `last` are sequence numbers."""
     txn: str | None = None
     is_segment: bool = False
     kms_key_id: str | None = None
-    """Encryption key, if not the store's own."""
+    """Encryption key; `None` means the store's own."""
     horizon_ms: int | None = None
-    """Tombstones of a compacted part may be removed after this time."""
+    """Time after which tombstones of a compacted part may be removed."""
 
     @property
     def is_dense(self) -> bool:
@@ -48,16 +48,16 @@ class Entry:
         return self.digest.records == self.last - self.base + 1
 
     def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
-        """Return the entry as a closed segment made of `parts`, with their latest tombstone horizon."""
+        """Return the entry as a segment made of `parts`, with their latest `horizon_ms`."""
         horizon_ms = max((part.horizon_ms for part in parts if part.horizon_ms is not None), default=None)
         return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
     def is_within(self, offsets: OffsetRange) -> bool:
-        """Return whether the entry is completely within a range of offsets."""
+        """Return whether all offsets of the entry are in a range."""
         return offsets.start <= self.base and self.last < offsets.stop
 
     def shift(self, start: int, epoch: int) -> Entry:
-        """Return the entry with its offsets shifted by `start`; the digest is relative and stays."""
+        """Return the entry with its offsets increased by `start`."""
         return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
 
     def to_json(self) -> Json:
@@ -123,7 +123,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """Key of a page, and totals of its entries."""
+    """Reference to a page, with the totals of its entries."""
 
     key: str
     base: int
@@ -134,7 +134,7 @@ class PageRef:
     records: int
     entries: int
     level: int = 0
-    """0: a page of entries; above: of references to lower pages."""
+    """0 for a page of entries; higher for a page of references to the level below."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""

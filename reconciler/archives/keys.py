@@ -1,4 +1,4 @@
-"""Builds and parses all keys in object storage."""
+"""Build and parse all keys in object storage."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from reconciler.resources.address import split_name
 CLUSTER: Final = "cluster.json"
 STORAGE: Final = "storage.json"
 REMOTE_TOPICS: Final = "topics/"
-"""Remote tier of all topics of all clusters."""
 TOPIC_MANIFEST: Final = "topic.json"
 MOUNTABLE: Final = "mountable/"
 """Ownership registers of detached topics."""
 CLUSTER_METADATA: Final = "metadata/"
-"""Cluster metadata, by cluster id."""
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
 _PIECES_OF_MOUNTABLE: Final = 4
@@ -41,7 +39,7 @@ def build_manifest_key(cluster_id: str, revision: int, partition: int) -> str:
 
 
 def parse_remote_key(key: str) -> tuple[str, int, int, str] | None:
-    """Return cluster id, revision, partition and rest of the key of a partition's object, or `None`."""
+    """Return cluster id, revision, partition and the remaining key of a partition's object, or `None`."""
     pieces = key.split("/", 4)
     if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
         return None
@@ -52,7 +50,7 @@ def parse_remote_key(key: str) -> tuple[str, int, int, str] | None:
 
 
 def parse_manifest_partition(key: str) -> int | None:
-    """Return the partition whose register has this key, or `None`."""
+    """Return the partition of a manifest's key; `None` for other keys."""
     place = parse_remote_key(key)
     return None if place is None or key != build_manifest_key(*place[:3]) else place[2]
 
@@ -63,13 +61,13 @@ def create_manifest_page_key(cluster_id: str, revision: int, partition: int) -> 
 
 
 def create_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
-    """Return a new key for a remote segment; `place` is its partition's prefix."""
+    """Return a new key for a remote segment; `place` is its partition's key prefix."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{create_nonce()[:_SHORT]}.parquet"
 
 
 def build_copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
-    """Return the key for a copy of segment `of`, always the same, so that a retry finds it."""
+    """Return the key for a copy of the segment `of`; a retry gets the same key."""
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
@@ -113,7 +111,7 @@ def parse_metadata_cluster(key: str) -> str | None:
 
 
 def build_mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
-    """Return the key of a detached topic's ownership register."""
+    """Return the key of a topic's ownership register."""
     namespace, name = split_name(full_name)
     folders = namespace.replace(":", "/") or "_"
     return f"{MOUNTABLE}{folders}/{name}/{cluster_id}/{revision}.json"
@@ -133,5 +131,5 @@ def parse_mountable_key(key: str) -> tuple[str, int] | None:
 
 
 def build_index_key(key: str) -> str:
-    """Return the key of a remote segment's index, its Parquet footer."""
+    """Return the key of a remote segment's index (a Parquet footer)."""
     return f"{key.removesuffix('.parquet')}.index"

@@ -11,7 +11,7 @@ from reconciler.resources.tiering_policy import Targets
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicLocation:
-    """The permanent location of a topic's remote objects."""
+    """The permanent location of a topic's objects in object storage."""
 
     topic: str
     cluster_id: str
@@ -33,18 +33,18 @@ class TopicLocation:
 
 @dataclass(frozen=True, slots=True)
 class TopicTiering:
-    """Tiering of a topic that is, or was, tiered."""
+    """Tiering of a topic whose tiering is or was enabled."""
 
     location: TopicLocation
     state: TieringState
     epoch: int
     policy: str
-    """What the last disabling did to remote data: `retain` or `delete`."""
+    """`retain` or `delete`: what disabling does to remote records."""
     uploads: bool
     serves: bool
-    """Whether offsets below the local start may be fetched."""
+    """Whether consumers may read remote records."""
     targets: Targets
     max_interval_ms: int | None
-    """Age at which the open segment is uploaded; `None`: only closed segments."""
+    """Age at which the open segment is uploaded; `None` uploads only closed segments."""
     spill_bytes: int
-    """Size of a manifest page; manifests spill above twice that."""
+    """Size of a manifest page; entries of twice that size spill to pages."""

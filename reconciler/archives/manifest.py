@@ -1,8 +1,7 @@
-"""The partition manifest: the register that names every remote segment.
+"""The partition manifest: the register that references all remote segments of a partition.
 
-It names the newest segments directly and older ones in pages. Offsets between segments are gaps (aborted or compacted
-records). Objects are stored before a swap names them, and deleted after a swap drops them; `garbage` waits for
-deletion.
+It references the newest segments directly, and older ones in pages. Offsets between segments are gaps (aborted or
+compacted records). Objects are stored before a swap references them, and deleted after a swap moves them to `garbage`.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ _SHAPE: Final = {
 
 
 NOBODY: Final = "nobody"
-"""Owner of a detached or released topic."""
+"""Owner of a detached topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Objects to delete that the manifest no longer names (KIP-405: DELETE_SEGMENT_STARTED)."""
+    """Unreferenced objects to delete (KIP-405: DELETE_SEGMENT_STARTED)."""
 
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
@@ -62,30 +61,30 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A partition in object storage. Offsets below `start` are deleted; `end` is the next to upload."""
+    """A partition in object storage. Offsets below `start` are deleted; `end` is the next offset to upload."""
 
     owner: str
     owner_epoch: int = 0
-    """Incremented with each change of owner; fences older writers."""
+    """Increases with each change of owner, and fences earlier writers."""
     tiered_epoch: int = 0
-    """Tiering epoch of the last writer; swaps under an older one are dropped."""
+    """Tiering epoch of the last writer; swaps under an earlier one change nothing."""
     start: int = 0
     end: int = 0
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
-    """(epoch, first offset), oldest first."""
+    """Leader epochs with their first offsets, oldest first."""
     uploaded_ms: int = 0
-    """By the clock of records."""
+    """Time of the last upload, by the clock of timestamps."""
     compacted_to: int = 0
-    """Below this offset no key occurs twice."""
+    """Offset below which keys are unique."""
     learned: tuple[int, int] = (0, 0)
-    """(epoch, offset): the epoch in which compaction knew all superseding records below the offset."""
+    """Epoch and offset: compaction in that epoch knew all newer records of the keys below the offset."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the manifest's segments, without garbage."""
+        """Size of the manifest's segments, without garbage."""
         return sum(page.bytes for page in self.pages) + sum(entry.bytes for entry in self.entries)
 
     @property
@@ -147,7 +146,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePartition:
-    """A partition in the remote tier; its location does not depend on the owner."""
+    """A partition in the remote tier. Its location does not depend on the owner."""
 
     cluster_id: str
     revision: int
@@ -160,7 +159,7 @@ class RemotePartition:
 
     @property
     def key_prefix(self) -> str:
-        """Prefix of its objects' keys, without the `/`."""
+        """Prefix of its objects' keys, without a slash at the end."""
         return self.key.rpartition("/")[0]
 
     def __str__(self) -> str:
@@ -178,7 +177,7 @@ def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Regis
 
 
 def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
-    """Parse a manifest. Reject an inconsistent one: records would be missed or repeated."""
+    """Parse a manifest; reject contradictions."""
     manifest = decode_object(storage, key, values, Manifest.from_json)
     contradiction = next(_find_contradictions(manifest), None)
     if contradiction is not None:
@@ -187,7 +186,7 @@ def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
 
 
 def read_manifest(storage: ObjectStore, partition: RemotePartition) -> Manifest | None:
-    """Return a partition's manifest with one GET; `None` if nothing was uploaded."""
+    """Return a partition's manifest; `None` if nothing was uploaded."""
     held = manifest_register(storage, partition).read()
     return None if held is None else parse_manifest(storage, partition.key, held.value)
 
@@ -208,13 +207,13 @@ def _find_contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def check_manifest_owner(what: object, manifest: Manifest, cluster_id: str) -> None:
-    """Raise `OwnershipLostError` if another cluster owns a manifest; `what` names the partition in the error."""
+    """Raise `OwnershipLostError` if another cluster owns a manifest; `what` names it in the error."""
     if manifest.owner != cluster_id:
         raise ownership_lost_error(what, manifest.owner)
 
 
 def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
-    """Return the error for an object that now belongs to `owner`."""
+    """Return the error for an object that belongs to `owner`."""
     whose = "no cluster now: it was released" if owner == NOBODY else f"cluster {owner} now"
     hint = (
         "Nothing was changed; list topics with their owners: reconciler mount list. Records written here since then "
@@ -224,17 +223,17 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
 
 
 JOINED: Final = 8
-"""Number of neighbouring pages of one size that become one page."""
+"""Number of adjacent pages of similar size that are merged."""
 _LARGEST: Final = 8 * 1024 * 1024
-"""Maximum bytes of a merged page, which is read whole for one offset."""
+"""Maximum size of a merged page in bytes."""
 _ENTRY: Final = 300
-"""Approximate bytes of an entry."""
+"""Approximate size of an entry in bytes."""
 
 
 class ManifestSpill:
-    """Writes pages of one manifest during one change; a lost race reuses them.
+    """Writes pages of a manifest for one change; retries after a lost race reuse them.
 
-    A manifest names only pages of entries, so a read needs one page. Eight pages of similar size are merged into one.
+    All pages contain entries, so a read needs one page. Eight adjacent pages of similar size are merged.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
@@ -245,7 +244,7 @@ class ManifestSpill:
         self._joined: dict[str, None] = {}
 
     def spill(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with entries of at most two pages; older entries move to pages."""
+        """Return the manifest with at most two pages' size of entries; move older entries to pages."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
         if sum(sizes) <= 2 * self._page_bytes:
@@ -261,7 +260,7 @@ class ManifestSpill:
         return replace(manifest, pages=tuple(self._merge_pages(pages)), entries=tuple(entries))
 
     def write_page(self, entries: Sequence[Entry]) -> PageRef:
-        """Write a page, once per content."""
+        """Write a page unless one with the same content was written."""
         body = encode_entries_page(entries)
         page = self._written.get(body)
         if page is None:
@@ -272,7 +271,7 @@ class ManifestSpill:
         return page
 
     def list_superfluous_pages(self, held: Manifest | None) -> list[str]:
-        """Return the keys of pages to delete once `held` is the manifest (`None`: unchanged)."""
+        """Return the keys of pages to delete if the manifest is `held` now; `None` means unchanged."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
@@ -303,21 +302,20 @@ class ManifestSpill:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSwap:
-    """Swaps manifests for the owning cluster under its tiering."""
+    """Changes manifests as the owning cluster, under its tiering epoch."""
 
     storage: ObjectStore
     cluster_id: str
     tiering: TopicTiering
     keeps_epoch: bool = False
-    """Whether manifests keep their tiered epoch, because no catalog has the topic."""
+    """Whether manifests' tiered epochs are ignored, because no catalog has the topic."""
 
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
     ) -> Manifest | None:
-        """Change a manifest with one swap; return the result, or `None` for no change.
+        """Change a manifest with one swap; return the new manifest, or `None` if it did not change.
 
-        `change` gets the manifest, or an empty one; it runs again after a lost race. Nothing changes under a newer
-        tiered epoch.
+        `change` gets the manifest, or an empty one, and is repeated after a lost race. A later tiered epoch prevents it.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -351,10 +349,10 @@ N = TypeVar("N", Entry, PageRef)
 
 
 def delete_manifest_garbage(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> bool:
-    """Delete a manifest's garbage; return whether there was any.
+    """Delete a manifest's garbage; return whether it had any.
 
     Raises:
-        OwnershipLostError: Another cluster owns the partition; the garbage is deleted nevertheless.
+        OwnershipLostError: Another cluster owns the partition. The garbage is deleted nevertheless.
     """
     if not garbage:
         return False
@@ -370,13 +368,13 @@ def delete_manifest_garbage(swap: ManifestSwap, partition: RemotePartition, garb
 
 
 def delete_garbage(storage: ObjectStore, garbage: Garbage) -> None:
-    """Delete segments with their indexes, and each page after its segments."""
+    """Delete segments with their indexes; delete each page after its segments."""
     storage.delete(iter_object_keys(garbage.entries))
     for page in garbage.pages:
         try:
             entries = read_page(storage, page)
         except MissingObjectError:
-            continue  # all that it named was deleted before it
+            continue  # Its objects were deleted before.
         storage.delete(iter_object_keys(entries))
         storage.delete([page.key])
 
@@ -393,15 +391,15 @@ def _drop_keys(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
 
 
 Change = Callable[[Manifest], Manifest | None]
-"""Returns the new manifest, or `None` for no change; may raise for a wrong owner."""
+"""Returns the new manifest, or `None` for no change. May raise an error for a wrong owner."""
 _ROUNDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestHandover:
-    """Changes the owner of all manifests of a topic.
+    """Changes the owner in all manifests of a topic.
 
-    `check` runs between read and swap, so a late process cannot write unchecked.
+    `check` is called between read and swap, and raises in a process that is late.
     """
 
     storage: ObjectStore
@@ -434,7 +432,7 @@ class ManifestHandover:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
     def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
-        """Change one manifest and return it; `None` if it does not exist or must be read again."""
+        """Change one manifest and return it; return `None` if it does not exist or must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))

@@ -17,26 +17,25 @@ from reconciler.objectstore.register import is_truncated_json, truncation_error
 T = TypeVar("T")
 _READ_ATTEMPTS: Final = 3
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
-"""Errors of decoding JSON of another shape."""
 RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 
 def put_gzipped(store: ObjectStore, key: str, value: dict[str, Any]) -> str:
-    """Store `value` under a new key and return the sha256 of the object."""
+    """Store `value` under a new key; return the object's sha256."""
     body, sha256 = gzip_value(value)
     store.put(key, body)
     return sha256
 
 
 def gzip_value(value: dict[str, Any]) -> tuple[bytes, str]:
-    """Return the body and sha256 that `put_gzipped` stores; deterministic."""
-    # Level 1 is three times as fast as the default; catalogs are repetitive.
+    """Return the body and sha256 that `put_gzipped` stores."""
+    # Level 1 is three times as fast as the default, and catalogs compress well.
     body = gzip.compress(orjson.dumps(value), compresslevel=1, mtime=0)
     return body, hashlib.sha256(body).hexdigest()
 
 
 def missing_object_error(store: ObjectStore, key: str, what: str) -> MissingObjectError:
-    """Return the error for a missing object; `what` names the lost contents."""
+    """Return the error for a missing object; `what` describes its contents."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
@@ -45,7 +44,7 @@ def missing_offsets_error(
 ) -> MissingObjectError:
     """Return the error for a missing object with records of these offsets.
 
-    `end`: a manifest exists and names nothing from that offset on.
+    `end` is the manifest's end if the manifest does not contain the offsets.
     """
     what = f"the records at offsets {first} to {last}"
     error = missing_object_error(store, key, what)
@@ -57,9 +56,7 @@ def missing_offsets_error(
 
 
 def retry_missing(look: Callable[[], T]) -> T:
-    """Call `look` again while objects are missing, until the same one was missing three times.
-
-    Maintenance may have replaced an object. Each object has three attempts of its own.
+    """Call `look` again if an object is missing, since maintenance may have replaced it.
 
     Raises:
         MissingObjectError: The same object was missing three times.
@@ -75,7 +72,7 @@ def retry_missing(look: Callable[[], T]) -> T:
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
-    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`; `what` names the contents."""
+    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`; `what` describes the contents."""
     body = read_existing(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
     if actual != sha256:
@@ -84,7 +81,7 @@ def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the cata
 
 
 def read_existing(store: ObjectStore, key: str, what: str) -> bytes:
-    """Return the body of a referenced object. Raises `MissingObjectError`; `what` names the contents."""
+    """Return the body of a referenced object. Raises `MissingObjectError`; `what` describes the contents."""
     stored = store.get(key)
     if stored is None:
         raise missing_object_error(store, key, what)

@@ -1,7 +1,7 @@
-"""Ownership registers of detached topics: claim, settle, release.
+"""Ownership registers of detached topics.
 
-`detached` → `claimed` (being mounted) → `mounted` → `detached`, each by one swap under the next epoch, so one of two
-clusters loses. The claim is a migration's mark.
+The states are `detached` → `claimed` (a mount is running) → `mounted` → `detached`. Each change is one swap under the
+next epoch, so only one of two clusters succeeds. The claim is the migration's mark.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OwnershipState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Ownership of a topic, as its register stores it. Sizes are those of the last detach."""
+    """Content of a topic's ownership register. Sizes are those of the last detach."""
 
     location: TopicLocation
     state: OwnershipState
@@ -87,14 +87,14 @@ def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership |
 
 
 def iter_ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
-    """Yield the ownership of every topic ever detached: one LIST, and one GET each."""
+    """Yield the ownership of every topic that was ever detached: one LIST, and one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
     results = map_in_parallel(lambda key: read_ownership_at(storage, key), keys, name="mountable")
     yield from ((key, result) for key, result in zip(keys, results, strict=True) if result is not None)
 
 
 def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
-    """Return the ownership at a key, or the error of reading it."""
+    """Return the ownership at a key, or the error if it is unreadable."""
     register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
     try:
         held = register.read()
@@ -104,7 +104,7 @@ def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError |
 
 
 def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
-    """Return sound ownerships, sorted by location; raises `UserError` for a damaged register."""
+    """Return all ownerships, sorted by location; raise `UserError` for a damaged register."""
     sound = []
     for _, ownership in iter_ownerships(storage):
         if isinstance(ownership, UserError):
@@ -114,7 +114,7 @@ def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
 
 
 def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
-    """Raise `OwnershipLostError` if a migration's object belongs to another cluster than the migrating one."""
+    """Raise `OwnershipLostError` if another cluster than the migrating one owns an object."""
     if owner not in {cluster_id, NOBODY}:
         message = f"{what} belongs to cluster {owner} now"
         raise OwnershipLostError(
@@ -125,7 +125,7 @@ def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
 def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
-    """Change a topic's ownership register by one swap under the next epoch; idempotent by `mark`."""
+    """Change a topic's ownership by one swap under the next epoch, once per `mark`."""
     register = open_ownership_register(storage, location)
 
     def change_value(held: RegisterSnapshot | None) -> Json | None:
@@ -186,7 +186,7 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
 def check_claim_held(
     location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str | None
 ) -> None:
-    """Raise `OwnershipLostError` if a migration's claim was returned or taken."""
+    """Raise `OwnershipLostError` if a migration's claim was released or replaced."""
     check_claimable(location, ownership, cluster_id, claim or "")
     if ownership is not None and ownership.state is OwnershipState.DETACHED:
         message = f"{location} was released: the claim of this cluster no longer exists"
@@ -194,7 +194,7 @@ def check_claim_held(
 
 
 def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Mark a claimed topic as mounted. Raises `OwnershipLostError` if the claim was taken."""
+    """Mark a claimed topic as mounted. Raises `OwnershipLostError` if the claim was replaced."""
 
     def settle(current: Ownership | None) -> Ownership | None:
         check_claim_held(location, current, cluster_id, claim)
@@ -206,7 +206,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Drop a claim and make a delayed claim fail. No effect if another cluster has the topic."""
+    """Release a claim, and prevent it from being claimed late. Does nothing if another cluster has the topic."""
     update_ownership(storage, location, lambda current: current, mark=_claim_mark(claim))
 
     def unclaim(current: Ownership | None) -> Ownership | None:
@@ -222,7 +222,7 @@ def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str
 
 
 def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Ownership) -> None:
-    """Mark an owned topic as detached, once per migration. Raises `OwnershipLostError` if another cluster owns it."""
+    """Mark a mounted topic as detached, once per migration. Raises `OwnershipLostError` for another owner."""
 
     def detach(current: Ownership | None) -> Ownership | None:
         if current is None:
@@ -250,7 +250,7 @@ def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership
 
 
 def check_seized(location: TopicLocation, ownership: Ownership | None, owner: str, claim: str) -> None:
-    """Raise `UserError` if a topic is no longer seized by this process."""
+    """Raise `UserError` if this process's claim on a topic was replaced."""
     check_owner(location, ownership, owner)
     if ownership is None or ownership.claim != claim:
         message = f"another process is releasing {location}, or cluster {owner} no longer owns it"
@@ -258,7 +258,7 @@ def check_seized(location: TopicLocation, ownership: Ownership | None, owner: st
 
 
 def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
-    """Delete the register of a topic deleted by its owner."""
+    """Delete the ownership register of a topic that its owner deleted."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:
         storage.delete([build_mountable_key(location.topic, location.cluster_id, location.revision)])
@@ -277,7 +277,7 @@ def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, rel
 def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str, described: str = NOBODY) -> None:
     """Raise `UserError` if `owner` does not own a topic.
 
-    Without a register `described` decides, the owner in `topic.json`.
+    Without a register, the owner is `described`, from `topic.json`.
     """
     first = location.cluster_id if described == NOBODY else described
     has = first if ownership is None else ownership.owner

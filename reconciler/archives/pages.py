@@ -1,7 +1,7 @@
-"""Pages: immutable objects with the older entries of a head or manifest.
+"""Pages: immutable objects with older entries of a head or manifest.
 
-A head stores its newest entries and references to pages, oldest first. Pages form a tree, so a head stays small and
-each entry is found in a few requests.
+A head stores its newest entries, and references to pages, oldest first. Pages form a tree, so heads are small and reads
+need few requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORMAT: Final = "reconciler.page/1"
 
 
 class PagedEntries(Protocol):
-    """A head or remote manifest: newest entries, and pages of older ones."""
+    """A head or manifest: its newest entries, and pages of older ones."""
 
     @property
     def pages(self) -> tuple[PageRef, ...]:
@@ -46,30 +46,30 @@ def encode_entries_page(entries: Sequence[Entry]) -> bytes:
 
 
 def encode_pages_page(pages: Sequence[PageRef]) -> bytes:
-    """Return the body of a page of pages."""
+    """Return the body of a page of references to pages."""
     return orjson.dumps({"format": _FORMAT, "pages": [page.to_json() for page in pages]})
 
 
 def read_page(store: ObjectStore, page: PageRef) -> tuple[Entry, ...]:
-    """Return the entries of a page of level 0, oldest first. Raises `MissingObjectError`."""
+    """Return the entries of a page, oldest first. Raises `MissingObjectError`."""
     return _read(store, page, lambda content: tuple(map(Entry.from_json, content["entries"])))
 
 
 def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
-    """Return the references in a page of a higher level, oldest first. Raises `MissingObjectError`."""
+    """Return the references in a page of pages, oldest first. Raises `MissingObjectError`."""
     return _read(store, page, lambda content: tuple(map(PageRef.from_json, content["pages"])))
 
 
 def iter_all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
-    """Yield all pages of a head, each after the pages below it. Reads only pages of pages.
+    """Yield all pages of a head, each after the pages below it, reading only pages of references.
 
-    `skips_missing` skips missing pages with their subtrees, for a repeated deletion.
+    With `skips_missing`, missing pages are skipped with the pages below them.
     """
     return _walk_pages(store, head.pages, skips_missing=skips_missing)
 
 
 def iter_all_entries(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[Entry]:
-    """Yield every entry of a head, oldest first, readable or not."""
+    """Yield every entry of a head, oldest first, including unreadable ones."""
     for page in iter_all_pages(store, head, skips_missing=skips_missing):
         if page.level == 0:
             try:
@@ -87,7 +87,7 @@ def iter_entries_within(
 ) -> Iterator[Entry]:
     """Yield entries that overlap a range, oldest first, reading only their pages.
 
-    `since_ms`: only entries with a record at or after it.
+    With `since_ms`, entries with only older records are skipped.
     """
 
     def is_wanted(item: PageRef | Entry) -> bool:

@@ -1,4 +1,4 @@
-"""Find topics in object storage, and check that they are whole."""
+"""Find topics in object storage, and check that no object is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True, order=True)
 class Loss:
-    """Records that a manifest names and object storage has lost."""
+    """Records of a manifest that object storage has lost."""
 
     partition: int
     first: int
@@ -49,9 +49,10 @@ class Loss:
 
 
 def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
-    """Return the manifests of a topic's partitions, without those never uploaded.
+    """Return the manifests of a topic's partitions, without partitions that were never uploaded.
 
-    One LIST, and a GET per partition and page. Losses are checked twice, because retention and merging delete objects.
+    Reject lost objects, after a second check, since retention and merging delete objects. It needs one LIST, and a GET
+    per partition and page.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:
@@ -70,13 +71,13 @@ def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[in
 
 
 def format_losses(lost: Sequence[Loss]) -> str:
-    """Format the first losses, and count the rest."""
+    """Format the first losses, and the number of further ones."""
     more = f"; and {len(lost) - _NAMED} more" if lost[_NAMED:] else ""
     return "; ".join(map(str, lost[:_NAMED])) + more
 
 
 def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
-    """Reject a partition that has segments with these `keys` but no manifest."""
+    """Reject a partition that has segments (`keys`) but no manifest."""
     ranges = sorted(offsets for key in keys if (offsets := parse_segment_offsets(key)) is not None)
     if ranges:
         last = max(last for _, last in ranges)
@@ -89,7 +90,7 @@ def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys
 
 
 def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
-    """Return objects that manifests of a topic name and object storage lacks, checked twice."""
+    """Return lost objects of a topic's manifests, after a second check."""
 
     def find_losses() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
@@ -113,8 +114,6 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
 def _read_stored(
     storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
 ) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
-    """Read manifests, then list the stored sizes: named objects were stored before."""
-
     def read(number: int) -> Manifest | None:
         return read_manifest(storage, remote_partition(place, number))
 
@@ -172,9 +171,9 @@ _NAMED: Final = 10
 
 
 def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], int]:
-    """Return the number of partitions with a manifest, by cluster id and initial revision.
+    """Return the number of partitions with a manifest, by cluster id and initial revision; one LIST.
 
-    One LIST. A topic with only a `topic.json` has 0.
+    A topic with only a `topic.json` has 0.
     """
     prefix = REMOTE_TOPICS if cluster_id is None else f"{REMOTE_TOPICS}{cluster_id}/"
     described: set[tuple[str, int]] = set()
@@ -206,7 +205,7 @@ def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifes
 
 
 def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
-    """Return a topic's only location, by full name, for `remote.recovery`; several are an error."""
+    """Return the location of the only topic with a full name; several are an error."""
     locations = sorted(_find_locations(storage, full_name))
     if len(locations) == 1:
         return locations[0]
@@ -221,7 +220,7 @@ def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
 
 
 def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> RecoverableTopic:
-    """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `read_whole_partitions`."""
+    """Return what a recovery on `cluster_id` (`None` for a new cluster) would restore."""
     topic = find_topic_at(storage, location)
     check_unmounted(storage, topic.location, cluster_id)
     manifests = read_whole_partitions(storage, topic)
@@ -244,7 +243,7 @@ def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id:
 
 
 def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> None:
-    """Require that a topic is not mounted on another cluster."""
+    """Reject a topic that is mounted on another cluster."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.state is not OwnershipState.DETACHED and ownership.owner != cluster_id:
         message = f"{location} is mounted on cluster {ownership.owner}"

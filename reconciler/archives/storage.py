@@ -1,4 +1,4 @@
-"""The id of an object storage (`storage.json`), and checks that it overlaps no cluster root."""
+"""The id of an object storage (`storage.json`), and checks that it is apart from cluster roots."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _LISTED_KEYS: Final = 1000
 
 
 def check_storage_place(storage: ObjectStore, root: str | None = None) -> None:
-    """Reject an object storage that is, contains or is inside a cluster's root, if that is visible.
+    """Reject an object storage that overlaps a cluster's root, if that can be seen.
 
-    `root` is the URL of the cluster that tiers there. One GET and one page of a LIST.
+    `root` is the URL of the cluster that tiers to the object storage.
     """
     if root is not None and root.startswith(_FOLDER) and urls_overlap(root, storage.url):
         raise UserError(
@@ -51,7 +51,7 @@ def check_storage_place(storage: ObjectStore, root: str | None = None) -> None:
 def _find_roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
     if storage.url.startswith(_FOLDER):
         for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
-            with suppress(ReconcilerError):  # folders without read permission are skipped
+            with suppress(ReconcilerError):  # Skip unreadable folders.
                 if _is_cluster(DirectoryStore(folder), CLUSTER):
                     yield DirectoryStore(folder)
 
@@ -82,7 +82,7 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     if existing_id is not None:
         return existing_id
     check_storage_place(storage)
-    check_not_lost(storage, None)  # a new id would disconnect clusters bound to the old one
+    check_not_lost(storage, None)  # Clusters may be bound to the lost id.
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
     with suppress(LostRaceError):
@@ -91,7 +91,7 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
 
 
 def check_usable(storage: ObjectStore) -> None:
-    """Require that objects can be written, conditionally swapped and deleted."""
+    """Reject an object storage in which objects cannot be written, swapped or deleted."""
     problems = storage.find_violated_conditions()
     if problems:
         message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
@@ -99,7 +99,7 @@ def check_usable(storage: ObjectStore) -> None:
 
 
 def check_storage(storage: ObjectStore, expected: str | None) -> None:
-    """Require that this is the object storage to which the cluster is bound (F-R-013)."""
+    """Reject another object storage than the cluster is bound to (F-R-013)."""
     storage_id = read_storage_id(storage)
     if expected is not None and storage_id is None:
         check_not_lost(storage, expected)
@@ -110,7 +110,7 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
-    """Require the cluster's object storage on an executor; the hint names the machine."""
+    """Reject an executor on which the cluster's object storage is not visible."""
     try:
         check_storage(storage, expected)
     except UserError as error:

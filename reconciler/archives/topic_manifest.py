@@ -1,6 +1,6 @@
 """`topic.json`: the register of a topic in object storage.
 
-It is written before a topic's first upload and follows the catalog; an older `serial` never replaces a newer one.
+It is written before a topic's first upload, and updated from the catalog. An older `serial` never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _SHAPE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The committed offset of a group in a partition, with its metadata and time.
+    """A group's committed offset in a partition, with metadata and time.
 
-    `at_ms` is `None` for a reset offset. `epoch` is the log's newest epoch at the commit, if known (KIP-320).
+    `at_ms` is `None` after a reset. `epoch` is the log's newest epoch at the commit, if known (KIP-320).
     """
 
     offset: int
@@ -57,7 +57,7 @@ class CommittedOffset:
     epoch: int | None = None
 
     def clamp(self, bounds: Bounds) -> CommittedOffset:
-        """Return the offset limited to the log's bounds, and to the end of a truncated log."""
+        """Return the offset limited to the log's bounds, and to records that were not truncated since the commit."""
         end = bounds.end if self.epoch is None else min(bounds.end, bounds.find_unchanged_end(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
@@ -86,17 +86,17 @@ class TopicManifest:
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     effective: Mapping[str, str] = field(default_factory=dict)
-    """Configs of the topic, its namespaces and its cluster; others have their default."""
+    """Configs set on the topic, its namespaces or its cluster."""
     initial: Mapping[str, str] = field(default_factory=dict)
     """The cluster's defaults at creation."""
     tiered_epoch: int = 0
     groups: Mapping[str, Mapping[int, CommittedOffset]] = field(default_factory=dict)
-    """Committed offsets by group and partition at the detach; before, only of groups without a namespace."""
+    """Committed offsets by group and partition, stored at the detach."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """End offset at the detach of each partition ever written."""
+    """End offsets of written partitions at the detach."""
 
     streams: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
-    """Last batch of each stream at the detach: its number and the identity of its rows."""
+    """Number and row fingerprint of each stream's last batch at the detach."""
 
     def equals_except_serial(self, other: TopicManifest) -> bool:
         """Return whether both manifests are equal except for `serial`."""
@@ -153,7 +153,7 @@ class TopicManifest:
 
 
 def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) -> TopicManifest | None:
-    """Return a topic's register by its location, or `None`."""
+    """Return the `topic.json` at a location, or `None`."""
     register = _open_register(storage, cluster_id, revision)
     held = register.read()
     return None if held is None else _parse(register, held)
@@ -165,7 +165,7 @@ def change_topic_manifest(
     change: Callable[[TopicManifest | None], TopicManifest | None],
     mark: str,
 ) -> None:
-    """Change a topic's register, once per mark; `change` returns the new content, or `None`.
+    """Change a topic's register, once per mark; `change` returns the new content, or `None` for no change.
 
     Raises:
         LostRaceError: Other writers were first every time.
@@ -180,7 +180,7 @@ def change_topic_manifest(
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
-    """Update a topic's register; return whether it changed. Stored groups stay.
+    """Update a topic's register, except its groups; return whether it changed.
 
     Raises:
         OwnershipLostError: Another cluster owns it.
@@ -235,7 +235,7 @@ def _parse(register: Register, held: RegisterSnapshot) -> TopicManifest:
     manifest = decode_object(register.store, register.key, held.value, TopicManifest.from_json)
     if build_topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
         raise damaged_error(register.store, register.key, f"it is that of {manifest.location}")
-    if not 1 <= manifest.partitions <= MAX_PARTITIONS:  # readers process every partition
+    if not 1 <= manifest.partitions <= MAX_PARTITIONS:  # Readers process every partition.
         raise damaged_error(
             register.store, register.key, f"it says that the topic has {manifest.partitions:,} partitions"
         )

@@ -1,1 +1,1 @@
-"""Objects with compare-and-swap: a directory, memory, a bucket of S3 or Google Cloud, a container of Azure."""
+"""Objects with compare-and-swap: in a directory, in memory, in S3, Google Cloud Storage or Azure."""

@@ -1,7 +1,7 @@
 """The contract of every object store: calls, conditions, keys and errors.
 
-Keys are relative and `/`-separated. Readers see the old or the new body, never a part of one. A *version* is what a
-conditional write compares; it may repeat with the body (S3's ETags do), so swapped bodies carry a nonce.
+Keys are relative, separated by `/`. Readers never see a part of a body. A conditional write compares the object's
+*version*. Equal bodies may have equal versions (S3's ETags do), so swapped bodies contain a nonce.
 
 If the answer to a conditional write was lost, the store reads the object before it raises `LostRaceError`. With
 several writers, the caller searches `LostRaceError.current` for its mark.
@@ -19,12 +19,11 @@ from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError
 
 Version = NewType("Version", str)
 StoreOperation: TypeAlias = Literal["reach", "read", "write", "copy", "list", "delete"]
-"""Operation in an error: "cannot … URL"."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object's whole body and the version to swap against."""
+    """An object's whole body, and its version for a swap."""
 
     body: bytes
     version: Version
@@ -32,9 +31,9 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One row of a listing. `size` is in bytes; `hint` changes whenever the object does.
+    """One row of a listing. `size` is in bytes; `hint` changes with every write of the object.
 
-    `modified_ms` is the write time by the store's clock, at worst to the second.
+    `modified_ms` is the write time by the store's clock, which may have whole seconds only.
     """
 
     key: str
@@ -44,24 +43,24 @@ class ListedObject:
 
 
 class ObjectStore(Protocol):
-    """Objects under keys. Thread-safe; picklable, and reopened when unpickled."""
+    """A store of objects by key. Thread-safe and picklable."""
 
     @property
     def url(self) -> str:
-        """Location, without secrets; `open_store` accepts it."""
+        """URL without secrets, as for `open_store`."""
         ...
 
     @property
     def can_encrypt(self) -> bool:
-        """Whether it can encrypt objects under a `kms_key_id`."""
+        """Whether the store can encrypt objects under a `kms_key_id`."""
         ...
 
     def read_clock_ms(self) -> int:
-        """Return the store's time; ages of objects are measured by it, never by the local clock."""
+        """Return the store's time, by which ages of objects are measured."""
         ...
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object, or `None` if it does not exist."""
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -76,15 +75,15 @@ class ObjectStore(Protocol):
         """Store a new object unconditionally; durable on return.
 
         Raises:
-            UserError: A KMS key is given, and the store cannot encrypt.
+            UserError: A KMS key is given, but the store cannot encrypt.
         """
         ...
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has version `expected` (`None`: does not exist); durable on return.
+        """Store `body` if the object has the version `expected`; `None` means that it does not exist.
 
         Raises:
-            LostRaceError: Another write was first. Read it and decide again.
+            LostRaceError: Another write was first. Read the object and decide again.
         """
         ...
 
@@ -98,23 +97,23 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key, reading page by page."""
+        """Yield objects under `prefix`, sorted by key; read one page at a time."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; missing keys are ignored."""
+        """Delete objects; ignore missing keys."""
         ...
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that this store violates; empty if it is safe."""
+        """Return the write conditions that this store violates."""
         ...
 
 
 def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Version:
-    """Return the version of an object whose body is `body`: an earlier try of this write succeeded.
+    """Return the version of an object if its body is `body`, from an earlier attempt of this write.
 
     Raises:
-        LostRaceError: The body differs or the object is gone; our write may have landed and been overwritten.
+        LostRaceError: The body differs or the object is missing; this write may have been overwritten.
     """
     if stored is not None and stored.body == body:
         return stored.version
@@ -123,16 +122,16 @@ def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Vers
 
 
 RESERVED: Final = ".store"
-"""Folder of lock stripes and unfinished files in a directory store. Forbidden in any segment: stores may be nested."""
+"""Folder of locks and unfinished files in a directory store; no segment of a key may have this name."""
 
 _FORBIDDEN: Final = frozenset({"", ".", "..", RESERVED})
 
 
 def check_key(key: str) -> str:
-    """Return `key` if it names an object inside a store.
+    """Return `key` if it is valid.
 
     Raises:
-        UserError: The key is absolute, leaves the store, has an empty segment or a reserved one.
+        UserError: The key is absolute, leaves the store, or has an empty or reserved segment.
     """
     if _FORBIDDEN.isdisjoint(key.split("/")) and "\0" not in key and is_valid_utf8(key):
         return key
@@ -145,7 +144,7 @@ def check_key(key: str) -> str:
 
 
 def is_valid_utf8(key: str) -> bool:
-    """Return whether a key is valid UTF-8; file names may be any bytes."""
+    """Return whether a key is valid UTF-8; file names may not be."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -159,11 +158,11 @@ def create_nonce() -> str:
 
 
 # A shape is a type, a tuple of alternatives (`None` is null), `[shape]` (a list), `{str: shape}` (any names) or
-# `{"name": shape, …}` (these names and maybe others; `?` at the end: optional).
+# `{"name": shape, …}` (these names and perhaps others; a `?` at the end marks an optional name).
 
 
 def check_shape(value: Any, shape: Any, at: str = "") -> None:
-    """Reject a JSON value that has not the types of `shape`; `at` is its path for the error.
+    """Reject a JSON value that does not have the types of `shape`; `at` is its path in errors.
 
     Raises:
         TypeError: Names the path and the value.
@@ -229,7 +228,7 @@ def no_object_error(url: str, key: str, *, place: str = "store") -> MissingObjec
 
 
 def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[bytes]:
-    """Yield an object in chunks of `size` bytes; `first` is the chunk already read."""
+    """Yield an object in chunks of `size` bytes, beginning with `first`, which is already read."""
     piece, at = first, 0
     while piece:
         yield piece
@@ -238,7 +237,7 @@ def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Itera
 
 
 def reject_kms_key(url: str, kms_key_id: str | None) -> None:
-    """Reject a KMS key if one is given: a store that cannot encrypt never ignores one."""
+    """Reject a KMS key for a store that cannot encrypt."""
     if kms_key_id is not None:
         message = f"{url} cannot encrypt objects under key {kms_key_id}"
         raise UserError(message, hint="Keep the cluster on s3://, or take `encryption` out of the namespace.")
@@ -249,7 +248,7 @@ PROBE: Final = ".probe-"
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
-    """Return the write conditions that `store` violates: create, create again, stale swap, current swap.
+    """Return the write conditions that `store` violates: for creates and swaps, allowed and refused ones.
 
     Errors of the store itself (no permission, disk full) are raised unchanged.
     """
@@ -257,7 +256,7 @@ def probe_conditions(store: ObjectStore) -> list[str]:
     try:
         problems = _probe_key(store, key)
     except ReconcilerError:
-        with suppress(ReconcilerError):  # the first error is the one to report
+        with suppress(ReconcilerError):  # Report only the first error.
             store.delete([key])
         raise
     store.delete([key])

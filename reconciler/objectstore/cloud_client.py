@@ -1,8 +1,7 @@
-"""Clients of one Google Cloud Storage or Azure location: credentials, retries, error translation and pyarrow's.
+"""Clients for Google Cloud Storage or Azure: credentials, retries, error translation, and pyarrow's file system.
 
-Open settings are read from the cloud's environment once, by the process that opens the store; they travel by
-`obstore`'s names (`CloudClients.resolve_settings`). If the environment names no credentials, each machine uses its own
-identity.
+The process that opens a store reads settings from the cloud's environment. Other processes receive these settings. If
+the environment has no credentials, each machine uses its own identity.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import StoreOperation
 
 
-# `obstore`'s error text has the request's address, which may be signed; only status, code, message and connection
-# failure are shown.
+# `obstore`'s error text may contain a signed URL, so errors show only its status, code, message and connection failure.
 
 
 _GOOGLE_RIGHTS: Final[dict[StoreOperation, str]] = {
@@ -71,51 +69,51 @@ def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
     except Exception as error:
         if not is_obstore_error(error):
             raise
-        # not `from error`: its text may have signed addresses
+        # Not `from error`: its text may contain a signed URL.
         raise translate_error(error, doing, url) from None
 
 
 def is_obstore_error(error: Exception) -> bool:
-    """Return whether `obstore` raised an error; it also raises builtin exceptions."""
+    """Return whether `obstore` raised an error. It also raises builtin exceptions."""
     from obstore.exceptions import BaseError  # noqa: PLC0415 - lazy import
 
     return isinstance(error, BaseError | FileNotFoundError | NotImplementedError | ValueError)
 
 
 def read_http_status(error: Exception) -> int:
-    """Return the HTTP status of an error, or 0 without an answer."""
+    """Return the HTTP status of an error; 0 if the store did not answer."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
 
 
 def read_error_code(error: Exception) -> str:
-    """Return the cloud's code of an error, or its HTTP status."""
+    """Return the cloud's error code, or the HTTP status."""
     match = _CODE.search(_read_text(error))
     word = (match[1] or match[2]) if match else ""
     return to_one_line(word or str(read_http_status(error) or "no answer"))
 
 
 def is_missing(error: Exception) -> bool:
-    """Return whether an error says that the object is missing in an existing bucket."""
+    """Return whether the object is missing in an existing bucket."""
     if read_http_status(error) != _GONE and not isinstance(error, FileNotFoundError):
         return False
     return not _names_no_bucket(error)
 
 
 def is_beyond_end(error: Exception) -> bool:
-    """Return whether an error says that a range begins after the object's end."""
+    """Return whether a range begins after the object's end."""
     return read_http_status(error) == _BEYOND or any(text in str(error) for text in _BEYOND_THE_END)
 
 
 def is_condition_failed(error: Exception) -> bool:
-    """Return whether an error says that a write's condition does not hold."""
+    """Return whether the condition of a write does not hold."""
     return (
         read_http_status(error) == _PRECONDITION or read_error_code(error) == "BlobAlreadyExists" or is_missing(error)
     )
 
 
 def is_outcome_unknown(error: Exception) -> bool:
-    """Return whether an error leaves the outcome of its request unknown."""
+    """Return whether a request may have succeeded despite its error."""
     status = read_http_status(error)
     if status == 0:
         return "HTTP error: " in str(error) and not _is_certificate_error(error) and "builder error" not in str(error)
@@ -242,7 +240,7 @@ _GOOGLE: Final = {
 }
 _GOOGLE_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 _EMULATOR_BEARER: Final = "emulator"
-"""Token for emulators, which accept any; a real one must not be sent."""
+"""Token for emulators, which accept any token."""
 _AZURE: Final = {
     "account_name": ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     "account_key": ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
@@ -261,7 +259,7 @@ _DEVELOPMENT: Final = {
     "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "endpoint": "http://127.0.0.1:10000/devstoreaccount1",
 }
-"""`UseDevelopmentStorage=true`; the key is published and only opens emulators."""
+"""Options for `UseDevelopmentStorage=true`; the key is public."""
 _AZURE_KINDS: Final = (
     ("account_key", "access_key"),
     ("sas_key", "sas_token"),
@@ -269,10 +267,9 @@ _AZURE_KINDS: Final = (
     ("federated_token_file", "workload_identity"),
     ("use_azure_cli", "azure_cli"),
 )
-"""Kinds of Azure credentials, in order of precedence."""
 _NO: Final = frozenset({"0", "false", "off", "no", "n"})
 _ARROW_PATIENCE: Final = timedelta(seconds=60)
-"""Limit of pyarrow's retries at Google; its default is 15 minutes."""
+"""Maximum duration of pyarrow's retries at Google; its default is 15 minutes."""
 _GOOGLE_HOST: Final = "https://storage.googleapis.com"
 
 
@@ -282,7 +279,7 @@ def _google_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict
     options = _read_environment(_GOOGLE, environ)
     if (path := options.get("application_credentials")) is not None and "service_account_key" not in options:
         body = _read_credentials(path, settings.url)
-        if '"service_account"' in body:  # the settings must not need the file elsewhere
+        if '"service_account"' in body:  # Other machines may lack the file.
             del options["application_credentials"]
             options["service_account_key"] = body
     return options if settings.endpoint is None else {**options, "base_url": settings.endpoint.rstrip("/")}
@@ -312,7 +309,6 @@ def _read_environment(names: Mapping[str, tuple[str, ...]], environ: Mapping[str
 
 
 def _parse_connection(text: str) -> dict[str, str]:
-    """Parse `Name=value` pairs, separated by semicolons."""
     parts = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(";"))}
     if parts.get("usedevelopmentstorage", "").lower() == "true":
         return dict(_DEVELOPMENT)
@@ -350,19 +346,18 @@ def _read_credentials(path: str, url: str) -> str:
 
 
 POOL: Final = 64
-"""Idle connections."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""Attempts if pauses begin short."""
+"""Number of attempts if pauses begin short."""
 _FIRST_BACKOFF_MS: Final = 100
 _LONGEST_BACKOFF_SECONDS: Final = 20.0
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 _WHOLE_SECONDS: Final = 600
-"""Limit of a request including its body."""
+"""Timeout of a request with its body."""
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Timeout of conditional writes and their read-back, as for S3."""
+"""Timeout of conditional writes and of reads that verify them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,9 +365,9 @@ class ClientPair:
     """The two clients of a process, and their settings."""
 
     retrying_client: GCSStore | AzureStore
-    """Retries: for reads and repeatable writes."""
+    """Client for reads and repeatable writes."""
     single_try_client: GCSStore | AzureStore
-    """Does not retry: for conditional writes and their read-back."""
+    """Client for conditional writes and for reads that verify them."""
     settings: StoreSettings
 
 
@@ -380,7 +375,7 @@ class CloudClients:
     """Opens the clients of a location on first use, once per process."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the location; no request is made."""
+        """Store the settings without a request."""
         check_installed(settings)
         _check_settings(settings)
         self.settings = settings
@@ -400,7 +395,7 @@ class CloudClients:
 
     @property
     def endpoint(self) -> str:
-        """Server address, without a bucket."""
+        """URL of the server, without a bucket."""
         options = self._build_options()
         return options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST
 
@@ -410,15 +405,15 @@ class CloudClients:
 
     @property
     def bucket(self) -> tuple[str, str]:
-        """The scheme, and the bucket or container, of the location."""
+        """The location's scheme, and its bucket or container."""
         return self._place.scheme, self._place.bucket
 
     def resolve_settings(self) -> StoreSettings:
-        """Return the location's complete settings, credentials included."""
+        """Return the complete settings with credentials."""
         return self._open().settings
 
     def arrow_filesystem(self) -> FileSystem:
-        """Return pyarrow's file system; for Google it accepts no key and looks for credentials itself."""
+        """Return pyarrow's file system; at Google it searches credentials itself."""
         from pyarrow.fs import AzureFileSystem, GcsFileSystem  # noqa: PLC0415 - lazy import
 
         options, endpoint = self._build_options(), urlsplit(self.endpoint)
@@ -429,7 +424,7 @@ class CloudClients:
                 arguments["sas_token"] = "?" + options["sas_key"]
             if "client_secret" not in arguments:
                 arguments = {key: value for key, value in arguments.items() if key != "tenant_id"}
-            host = endpoint.netloc.removeprefix(options["account_name"])  # pyarrow puts the account before a dot
+            host = endpoint.netloc.removeprefix(options["account_name"])  # pyarrow adds the account as subdomain.
             return AzureFileSystem(**arguments, blob_storage_authority=host, blob_storage_scheme=endpoint.scheme)
         location: dict[str, Any] = {
             "retry_time_limit": _ARROW_PATIENCE,
@@ -452,7 +447,6 @@ class CloudClients:
 
 
 def _check_settings(settings: StoreSettings) -> None:
-    """Reject settings of S3 instead of ignoring them."""
     s3_settings = {
         "region": settings.region,
         "forcePathStyle": settings.force_path_style,

@@ -1,7 +1,7 @@
 """The object store in a Google Cloud Storage bucket or an Azure container, through `obstore`.
 
-A version is a generation at Google and an ETag at Azure; neither repeats. It pickles with everything resolved,
-credentials included (`cloud_client.py`).
+A version is a generation at Google and an ETag at Azure; neither is repeated. The store is pickled with resolved
+settings and credentials (`cloud_client.py`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20
-"""Largest body sent in one request; each part costs a round trip."""
+"""Maximum size of a body that is sent in one request."""
 _PARTS_AT_ONCE: Final = 4
 _DELETED_AT_ONCE: Final = 256
-"""Limit of one Azure request; Google needs one request per object."""
+"""Maximum number of objects in one deletion at Azure; Google needs one request per object."""
 _DELETE_THREADS: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
@@ -64,12 +64,12 @@ class CloudStore:
     """An object store under a prefix of an existing bucket or container."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the location; no request is made."""
+        """Store the settings without a request."""
         self._place = BucketLocation.from_settings(settings)
         self._clients = CloudClients(settings)
 
     def __copy__(self) -> CloudStore:
-        """Return a store whose clients resolve credentials again in this process."""
+        """Return a store that resolves credentials again."""
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
@@ -82,7 +82,7 @@ class CloudStore:
 
     @property
     def settings(self) -> StoreSettings:
-        """Complete settings, credentials included."""
+        """Complete settings with credentials."""
         return self._clients.resolve_settings()
 
     @property
@@ -91,7 +91,7 @@ class CloudStore:
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the store's time from an answer's date, to the second; the request has no credentials."""
+        """Return the store's time in whole seconds, from the date of an answer."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - lazy import
 
         from reconciler.runtime.https import make_ssl_context, open_pool  # noqa: PLC0415 - lazy import
@@ -122,7 +122,7 @@ class CloudStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
-        # There are no empty ranges; a missing object must still raise.
+        # Empty ranges do not exist in HTTP, but a missing object must be reported.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
             raise no_object_error(self.url, key)
@@ -162,7 +162,7 @@ class CloudStore:
         )
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object: on the server within one bucket, else in chunks."""
+        """Copy another store's object, on the server within one bucket."""
         reject_kms_key(self.url, kms_key_id)
         name = self._place.build_object_name(key)
         if isinstance(source, CloudStore) and self._can_copy_from(source):
@@ -254,7 +254,7 @@ class CloudStore:
             self._put_parts(name, (body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)))
 
     def _put_parts(self, name: str, pieces: Iterator[bytes | memoryview]) -> None:
-        """Send an object in parts; errors of `pieces` are raised unchanged."""
+        """Send an object in parts; raise errors of `pieces` unchanged."""
         import obstore  # noqa: PLC0415 - lazy import
 
         with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
@@ -268,7 +268,7 @@ class CloudStore:
                     raise
 
     def _is_whole(self, name: str, size: int) -> bool:
-        """Return whether the object is complete although the last answer was lost; names are unique."""
+        """Return whether the object was completed, although the last answer was lost."""
         import obstore  # noqa: PLC0415 - lazy import
 
         try:
@@ -290,7 +290,7 @@ class CloudStore:
                 raise
 
     def _list_pages(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
-        """Yield pages of a folder, from about `wanted` on: the client lists only whole folders."""
+        """Yield pages of a folder, from `wanted` on, since the client lists only whole folders."""
         import obstore  # noqa: PLC0415 - lazy import
 
         beyond = wanted[:-1] if len(wanted) > len(folder) + 1 else None
@@ -305,26 +305,26 @@ class CloudStore:
         with translate_cloud_errors("delete", self.url):
             if self._are_deleted(names):
                 return
-            # The answer does not name the deleted objects: delete one by one.
+            # The answer does not name the missing object, so delete one by one.
             with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
                 for _ in pool.map(self._are_deleted, ([name] for name in names)):
                     pass
 
     def _are_deleted(self, names: Sequence[str]) -> bool:
-        """Delete objects in one request, with retries; false if one was missing."""
+        """Delete objects in one request, with retries; return false if one was missing."""
         import obstore  # noqa: PLC0415 - lazy import
 
         tries = Tries(_BACKOFF, attempts=_TRIES)
         while True:
             try:
                 obstore.delete(self._client, names)
-            except Exception as error:  # the errors have no public base class
+            except Exception as error:  # `obstore`'s errors have no public base class.
                 if not is_obstore_error(error):
                     raise
                 if is_missing(error):
                     return False
                 if tries.has_ended or read_http_status(error) or not is_outcome_unknown(error):
-                    raise  # the client has retried what the server refused
+                    raise  # The client has already retried.
                 tries.wait()
             else:
                 return True
@@ -333,7 +333,7 @@ class CloudStore:
 class _PieceIterator:
     """Passes pieces of a body to the client, and stores their error, which the client would wrap.
 
-    The client reads in its event loop, where stores cannot be called: a thread reads the pieces.
+    A thread reads the pieces, because stores cannot be called in the client's event loop.
     """
 
     def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
@@ -364,7 +364,7 @@ def _build_get_options(wanted: tuple[int, int] | None) -> GetOptions:
 
 
 def _classify_error(error: Exception) -> WriteOutcome | None:
-    """Return the outcome of a failed write; `None`: not written, a retry would not help."""
+    """Return the outcome of a failed write; `None` if a retry would not help."""
     if not is_obstore_error(error):
         return None
     if is_condition_failed(error):

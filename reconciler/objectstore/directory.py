@@ -1,8 +1,8 @@
-"""An object store in a directory, safe between threads, processes and kills.
+"""An object store in a directory, safe for several threads and processes, even if they are killed.
 
-The root holds each object under its key, and `.store/` with 64 lock stripes and unfinished files. A version is the
-body's sha256. A swap locks the key's stripe, compares, and renames a synced file into place; a create links one,
-without a lock. Empty folders are removed.
+Objects are files under their keys. `.store/` contains 64 lock files and unfinished files. A version is the body's
+sha256. A swap locks the key's lock file, compares, and renames a synced file. A create links one, without a lock.
+Empty folders are removed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-# Paths are strings: a `Path` costs as much as a system call, and an append uses a dozen.
+# Paths are strings, because a `Path` costs as much as a system call.
 
 
 StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
-"""Retries if another process removes the writer's empty folder."""
+"""Number of retries if another process removes the folder of a file."""
 LOCK_SECONDS: Final = 12.0
-"""Longer than a rename takes; below the 15 s that are left when a lease of 90 s is given up."""
+"""Longer than a rename takes, and shorter than the last 15 s of a lease."""
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
@@ -63,10 +63,10 @@ _NO_KERNEL_COPY: Final = frozenset(
 
 @contextmanager
 def exclusive_lock(path: StrPath) -> Iterator[None]:
-    """Hold an exclusive lock on `path` between threads and processes; the kernel frees it on a kill.
+    """Hold an exclusive lock on `path` between threads and processes; the kernel releases it if they are killed.
 
     Raises:
-        UnansweredError: The lock was not free within `LOCK_SECONDS`; its holder must have been stopped.
+        UnansweredError: The lock was not free within `LOCK_SECONDS`, so its holder must be stopped.
     """
     descriptor = _open_lock(path)
     try:
@@ -74,7 +74,7 @@ def exclusive_lock(path: StrPath) -> Iterator[None]:
         try:
             yield
         finally:
-            # A forked child may hold a copy of the descriptor, so closing ours would not unlock.
+            # Closing does not unlock if a forked child has a copy of the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
@@ -118,7 +118,7 @@ def _open_lock(path: StrPath) -> int:
 
 @contextmanager
 def open_temporary(folder: str) -> Iterator[BinaryIO]:
-    """Open a new file in `folder`; on exit it is removed unless it was renamed."""
+    """Open a new file in `folder`; on exit, remove it unless it was renamed."""
     path = f"{folder}/{create_nonce()}"
     try:
         stream = open(path, "xb")  # noqa: SIM115 - closed below
@@ -146,13 +146,13 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
     An existing file keeps its mode; a new one gets `mode`.
 
     Raises:
-        OSError: The file cannot be written; the old content is unchanged.
+        OSError: The file cannot be written; its old content is unchanged.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
-        target.write_bytes(body)  # a device or pipe cannot be replaced
+        target.write_bytes(body)  # Devices and pipes cannot be replaced.
         return
-    fresh = target.with_name(f".{create_nonce()}")  # hidden and without suffix: readers of `*.prom` must not see it
+    fresh = target.with_name(f".{create_nonce()}")  # Hidden from readers of `*.prom`.
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as stream:
             stream.write(body)
@@ -162,20 +162,20 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
         fresh.replace(target)
         sync_folder(str(target.parent))
     finally:
-        with suppress(OSError):  # renamed, or not writable, which is reported
+        with suppress(OSError):  # It was renamed, or the folder is not writable.
             fresh.unlink(missing_ok=True)
 
 
 def rename_into_place(finished: str, target: str) -> None:
-    """Rename a synced file to `target`, replacing it; durable on return."""
+    """Rename a synced file to `target`, replacing `target`; durable on return."""
     _act_in_folder(target, lambda: os.rename(finished, target))
 
 
 def link_into_place(finished: str, target: str) -> None:
-    """Link a synced file to `target` if that name is free; durable on return.
+    """Link a synced file to `target` unless that exists; durable on return.
 
     Raises:
-        FileExistsError: The name is taken.
+        FileExistsError: `target` exists.
     """
     _act_in_folder(target, lambda: _link(finished, target))
 
@@ -184,7 +184,7 @@ def _link(finished: str, target: str) -> None:
     try:
         os.link(finished, target)
     except OSError as error:
-        if error.errno == errno.EPERM:  # link(2): no hard links, as on exFAT and many FUSE mounts
+        if error.errno == errno.EPERM:  # No hard links, as on exFAT.
             raise OSError(errno.EOPNOTSUPP, "it has no hard links") from error
         raise
 
@@ -201,7 +201,7 @@ def _act_in_folder(target: str, act: Callable[[], object]) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Create a folder and its parents durably while other processes may remove empty ones."""
+    """Create a folder and its parents durably, while other processes may remove empty ones."""
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError, FileExistsError):
             os.mkdir(folder)
@@ -236,20 +236,20 @@ def remove_empty_folders(folder: str, *, above: str) -> None:
     while folder.startswith(f"{above}/"):
         try:
             os.rmdir(folder)
-        except OSError:  # not empty, or removed by another process
+        except OSError:  # It is not empty, or another process removed it.
             return
         folder = os.path.dirname(folder)
 
 
 def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Copy a file from its current position, in the kernel if possible."""
+    """Copy a file from its current position, by the kernel if possible."""
     try:
         while os.copy_file_range(source.fileno(), sink.fileno(), _COPY_BYTES):
             pass
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY:
             raise
-    # Some file systems report the end too early.
+    # On some file systems the kernel's copy ends too early.
     while chunk := source.read(_CHUNK_BYTES):
         sink.write(chunk)
 
@@ -331,7 +331,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
             continue
         try:
             stat = entry.stat()
-        except FileNotFoundError:  # deleted since the folder was read
+        except FileNotFoundError:  # It was deleted since the folder was read.
             continue
         hint = f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}"
         if stat.st_mtime > young:
@@ -340,7 +340,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
 
 
 def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return entries in key order without names that are not UTF-8; folders end in a slash."""
+    """Return entries in key order, except names that are not UTF-8. Folders end with a slash."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
@@ -354,22 +354,22 @@ def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEnt
         raise error_from_os_error(error, "list", os.path.join(root, base)) from error
     except NotADirectoryError:
         if not base:
-            raise  # the root is a file
+            raise  # The root is a file.
         return []
     return sorted(named_entries, key=lambda pair: pair[0])
 
 
 _STRIPES: Final = 64
 _ABANDONED_SECONDS: Final = 86_400
-"""An unfinished file untouched for this long belongs to a killed writer."""
+"""Age at which an unfinished file is the file of a killed writer."""
 
 
 class DirectoryStore:
     """An object store in a directory, which is created at the first write."""
 
     def __init__(self, root: Path) -> None:
-        """Open the store under `root`, made absolute because executors have another working directory."""
-        self._root = Path(os.path.abspath(root))  # Path.resolve would also follow links
+        """Open the store under `root`, which is made absolute for executors."""
+        self._root = Path(os.path.abspath(root))  # `Path.resolve` would follow links.
         self._folder = str(self._root)
         self._unfinished = f"{self._folder}/{RESERVED}/unfinished"
         self._has_swept = False
@@ -393,11 +393,11 @@ class DirectoryStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: a directory encrypts nothing."""
+        """False: a directory is not encrypted."""
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the file system's time: that of a new file."""
+        """Return the file system's time, that of a new file."""
         with translate_file_errors("write", self._unfinished), self._open_temporary() as stream:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
@@ -418,7 +418,7 @@ class DirectoryStore:
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
             body = source.read(length)
-            # Some network mounts return less than requested; an empty read is the end.
+            # Some network mounts return less than requested before the end.
             while 0 < len(body) < length and (more := source.read(length - len(body))):
                 body += more
             return body
@@ -450,7 +450,7 @@ class DirectoryStore:
         return _compute_version(body)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object; never a hard link: a mirror must survive damage to the original file."""
+        """Copy another store's object, never by a hard link: copies must survive damage to the original."""
         path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_temporary() as stream:
@@ -464,7 +464,7 @@ class DirectoryStore:
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key.
 
-        The hint is (inode, mtime, size); if younger than 2 s it is unique, because file clocks are coarse.
+        The hint is (inode, mtime, size). For the first 2 s it is random, because file clocks are coarse.
         """
         with translate_file_errors("list", self._folder):
             yield from walk_files(self._root, prefix)
@@ -491,7 +491,7 @@ class DirectoryStore:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
-        # Without the lock, a swap that has already compared versions could recreate the object.
+        # Without the lock, a concurrent swap could create the object again.
         with exclusive_lock(self._build_lock_path(key)), suppress(FileNotFoundError):
             os.unlink(path)
         remove_empty_folders(os.path.dirname(path), above=self._folder)
@@ -509,7 +509,7 @@ class DirectoryStore:
             yield stream
 
     def _remove_abandoned_files(self, fresh: float) -> None:
-        """Remove files of killed writers; `fresh` is the file system's time."""
+        """Remove files of killed writers; `fresh` is the current time of the file system."""
         with os.scandir(self._unfinished) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):

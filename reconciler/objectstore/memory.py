@@ -1,4 +1,4 @@
-"""An object store in memory: for commands without a state, tests and experiments."""
+"""An object store in memory, for commands without a state, and for tests."""
 
 from __future__ import annotations
 
@@ -25,15 +25,13 @@ from reconciler.objectstore.base import (
 
 @dataclass(eq=False)
 class _Contents:
-    """Objects that stores in memory of the same name share."""
-
     objects: dict[str, StoredObject] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
     writes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def store(self, key: str, body: bytes) -> Version:
-        """Store `body` under a version that never repeats; the caller holds the lock."""
+        """Store `body` under a new version; the caller holds the lock."""
         self.writes += 1
         version = Version(str(self.writes))
         self.objects[key] = StoredObject(body, version)
@@ -46,10 +44,10 @@ _REGISTRY_LOCK: Final = threading.Lock()
 
 
 class MemoryStore:
-    """An object store in memory. Stores of one name share objects while any of them exists."""
+    """An object store in memory. Stores with the same name share objects."""
 
     def __init__(self, name: str | None = None) -> None:
-        """Open the named store; `None` makes a new one."""
+        """Open the store with this name; `None` creates one."""
         self._name = name if name is not None else create_nonce()
         with _REGISTRY_LOCK:
             contents = _BY_NAME.get(self._name)
@@ -58,7 +56,6 @@ class MemoryStore:
         self._contents = contents
 
     def __reduce__(self) -> tuple[type[MemoryStore], tuple[str]]:
-        """Pickle the name."""
         return MemoryStore, (self._name,)
 
     @property
@@ -68,7 +65,7 @@ class MemoryStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: memory encrypts nothing."""
+        """False: memory is not encrypted."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -124,7 +121,7 @@ class MemoryStore:
                 self._contents.objects.pop(key, None)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the violated write conditions: none."""
+        """Return no violated write conditions."""
         return probe_conditions(self)
 
     def _require_object(self, key: str) -> StoredObject:

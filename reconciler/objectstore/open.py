@@ -1,4 +1,4 @@
-"""Open the store that settings name."""
+"""Open the store for settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`, logging requests at debug level; nothing is read or written."""
+    """Return the store at `settings.url`, without a request. It logs requests at debug level."""
     return log_requests(_open(settings))
 
 

@@ -1,9 +1,9 @@
 """Registers: small JSON objects that change by compare-and-swap.
 
 Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes bodies unique.
-Marks name the last 256 swaps, so that a writer whose answer was lost recognizes its own.
+Marks identify the last 256 swaps, so a writer whose answer was lost recognizes its own swap.
 
-Some stores keep a prefix of a killed writer's body. That write was never acknowledged: a create replaces it, and a
+Some stores store a truncated body if a writer is killed. That write was never acknowledged. A create replaces it, and a
 register is restored from the bucket's versions.
 """
 
@@ -39,12 +39,12 @@ class VersionedStore(Protocol):
     """A store that may keep earlier bodies of objects."""
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield bodies of the object, newest first; `None` for a deletion."""
+        """Yield bodies of the object, newest first; `None` stands for a deletion."""
         ...
 
 
 def is_truncated_json(body: bytes) -> bool:
-    """Return whether an object's body is empty or a prefix of JSON."""
+    """Return whether a body is empty or only the beginning of a JSON object."""
     try:
         orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def create_object(store: ObjectStore, key: str, body: bytes) -> Version:
 def restore_truncated(store: ObjectStore, key: str) -> bool:
     """Restore the last whole body of a truncated object; return whether it was restored.
 
-    Does nothing if the last whole version is a deletion or not a JSON object.
+    Does nothing if that version is a deletion or not a JSON object.
     """
     current = store.get(key)
     if current is None or not is_truncated_json(current.body) or not isinstance(store, VersionedStore):
@@ -89,7 +89,7 @@ def restore_truncated(store: ObjectStore, key: str) -> bool:
     before = next((body for body in store.list_versions(key) if body is None or not is_truncated_json(body)), None)
     if before is None or not _is_object(before):
         return False
-    with suppress(LostRaceError):  # another process repaired or rewrote it
+    with suppress(LostRaceError):  # Another process has written it.
         store.swap(key, before, expected=current.version)
     return True
 
@@ -113,14 +113,14 @@ _LOGGER: Final = logging.getLogger("reconciler.register")
 MARKS: Final = 256
 _FRAME_FIELDS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
-"""Default limit of an update."""
+"""Default maximum duration of an update."""
 _TROUBLE_NAMES: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
 _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterSnapshot:
-    """Value of a register, and the version to swap against."""
+    """Value of a register, and its version for a swap."""
 
     value: dict[str, Any]
     epoch: int
@@ -131,7 +131,7 @@ class RegisterSnapshot:
 class Register:
     """A JSON object that changes by compare-and-swap.
 
-    `format` is its name and the highest version understood: `reconciler.head/2`.
+    `format` is its name and latest supported version: `reconciler.head/2`.
     """
 
     def __init__(
@@ -143,10 +143,9 @@ class Register:
         shape: Any = dict,
         is_new: Callable[[ObjectStore], bool] = lambda _: False,
     ) -> None:
-        """Name the register without reading it. A value of another `shape` (`check_shape`) is damaged.
+        """Define the register without a read. A value that does not have the `shape` (`check_shape`) is damaged.
 
-        A truncated first write counts as never written if `is_new` returns true or all versions in the bucket are
-        truncated.
+        A truncated first write is ignored if `is_new` returns true, or if all versions in the bucket are truncated.
         """
         self.store = store
         self.key = key
@@ -159,7 +158,7 @@ class Register:
 
         Raises:
             NewerFormatError: A newer version wrote it.
-            UserError: It is not a register, or damaged.
+            UserError: It is damaged, or not a register.
         """
         stored = self.store.get(self.key)
         return None if stored is None or self._is_unwritten(stored) else self._parse(stored)
@@ -167,10 +166,10 @@ class Register:
     def swap(
         self, held: RegisterSnapshot | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
     ) -> RegisterSnapshot:
-        """Replace `held` (`None`: does not exist) by `value`; the epoch stays unless given.
+        """Replace the state `held` (`None` if the register does not exist). The default epoch is the current one.
 
         Raises:
-            LostRaceError: Another write was first; if our mark is in the register, ours landed before it.
+            LostRaceError: Another write was first. If the register has our mark, ours preceded it.
         """
         before = 0 if held is None else held.epoch
         after = before if epoch is None else epoch
@@ -201,14 +200,13 @@ class Register:
         raises_epoch: bool = False,
         known: RegisterSnapshot | None = None,
     ) -> RegisterSnapshot | None:
-        """Read, call `change`, swap; retry if another writer was first. Return the resulting state.
+        """Read, call `change`, and swap; retry if another writer was first. Return the resulting state.
 
-        `change` may be called several times; `None` means nothing to do. Updates with the same mark happen once.
-        `raises_epoch` swaps under the next epoch, which fences. `known` is a recent state that is swapped first,
-        without a read.
+        `change` may be called several times, and returns `None` for no change. Updates with the same mark happen once.
+        `raises_epoch` increases the epoch, which fences earlier writers. `known` is a recent state to try first.
 
         Raises:
-            LostRaceError: Other writers were first until patience ended.
+            LostRaceError: Other writers were first until the time limit.
             UnansweredError: The outcome is unknown; retry with the same mark.
         """
         if known is not None and (swapped := self._try_known_state(known, change, mark)) is not None:
@@ -234,7 +232,7 @@ class Register:
                 return swapped
             if tries.has_ended:
                 break
-            # Pauses grow with the duration of a try, or forty retrying writers would starve the winner.
+            # Pauses grow with the duration of an attempt, because many retrying writers would slow down each other.
             tries.wait(least_s=2 * (tries.elapsed_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
@@ -242,7 +240,7 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
-        """Read the register; if that fails after an unanswered write, the write's outcome is unknown."""
+        """Read the register. If that fails after an unanswered write, the write's outcome is unknown."""
         try:
             return self.read()
         except RetryableError as error:
@@ -253,7 +251,7 @@ class Register:
     def _try_known_state(
         self, known: RegisterSnapshot, change: Callable[[RegisterSnapshot | None], dict[str, Any] | None], mark: str
     ) -> RegisterSnapshot | None:
-        """Swap against a possibly stale state; `None` if that fails or `change` declines."""
+        """Swap against a state that may be old; return `None` if that fails or nothing changes."""
         try:
             value = change(known)
         except ReconcilerError:
@@ -312,5 +310,5 @@ class Register:
 
 
 def create_mark() -> str:
-    """Return a mark that identifies a swap; short, because 256 are stored."""
+    """Return a short mark that identifies a swap."""
     return create_nonce()[:16]

@@ -1,8 +1,7 @@
-"""Clients of one S3 location: credentials, retries, error translation and pyarrow's file system.
+"""Clients for S3: credentials, retries, error translation, and pyarrow's file system.
 
-boto3 resolves open settings as every AWS tool does, once, in the process that opens the store. Other processes receive
-region, endpoint, path style and credentials (`Clients.resolve_settings`) and read no environment. Pickling reads
-refreshed credentials.
+The process that opens a store resolves missing settings through boto3. Other processes receive region, endpoint, path
+style and credentials (`Clients.resolve_settings`), and read no environment. Pickling refreshes credentials.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
         why = f"its answer has no {error.args[0]}" if isinstance(error, KeyError) else "its answer is not S3's"
         message = f"cannot {doing} {url}: the server is not an S3 store: {why}"
         raise StoreRefusedError(message, hint="Correct `endpoint`, or AWS_ENDPOINT_URL_S3.") from error
-    except ValueError as error:  # botocore's refusal of an endpoint or region
+    except ValueError as error:  # botocore rejects an endpoint or region.
         message = f"cannot {doing} {url}: {error}"
         raise StoreRefusedError(
             message, hint="Correct `endpoint` and `region`, or the environment they come from."
@@ -104,7 +103,7 @@ def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, u
 
 
 def read_error_code(error: ClientError) -> str:
-    """Return S3's error code; the HTTP status for a HEAD, which has no body."""
+    """Return S3's error code, or the HTTP status if there is none."""
     return to_one_line(str(error.response.get("Error", {}).get("Code", "") or read_http_status(error)))
 
 
@@ -114,7 +113,7 @@ def read_http_status(error: ClientError) -> int:
 
 
 def error_from_answer(error: ClientError, doing: StoreOperation, url: str) -> ReconcilerError:
-    """Return the error for an error answer."""
+    """Return the error for an error response."""
     code, where = read_error_code(error), f"cannot {doing} {url}"
     if code in {"NoSuchBucket", "404"}:
         return StoreRefusedError(
@@ -174,7 +173,7 @@ def _other_error(error: ClientError, doing: StoreOperation, where: str) -> Recon
 
 
 def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -> ReconcilerError:
-    """Return the error for a request without an answer."""
+    """Return the error for a request without a response."""
     from botocore import exceptions  # noqa: PLC0415 - lazy import
 
     where, reason = f"cannot {doing} {url}", to_one_line(str(error)).rstrip(". ")
@@ -212,7 +211,7 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
 def _describe_connection_failure(error: BotoCoreError) -> str:
     cause = find_root_cause(error)
     if isinstance(cause, OSError) and cause.strerror:
-        # The address would repeat bucket and key.
+        # The URL would repeat bucket and key.
         endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
         return f"{cause.strerror.lower()}{f' ({endpoint.scheme}://{endpoint.netloc})' if endpoint.netloc else ''}"
     return to_one_line(str(error)).rstrip(". ")
@@ -225,9 +224,9 @@ _BUSY_STATUS: Final = frozenset({429, 503})
 
 
 def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
-    """Make a client pause `initial_ms` after the first refusal, doubled after each further one.
+    """Make a client pause `initial_ms` after the first busy response, doubled after each further one.
 
-    botocore, whose pauses begin at up to a second, still decides whether to retry.
+    botocore decides whether to retry.
     """
     from botocore.retries.standard import register_retry_handler  # noqa: PLC0415 - lazy import
 
@@ -245,19 +244,19 @@ def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
 
 
 def compute_busy_pause(attempt: int, initial_ms: int) -> float:
-    """Return the pause in seconds after refusal number `attempt` (from 1)."""
+    """Return the pause in seconds after busy response number `attempt` (from 1)."""
     return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).compute_pause(attempt)
 
 
 class ObjectName(TypedDict):
-    """An object in S3's terms."""
+    """Bucket and key of an object, as arguments of boto3."""
 
     Bucket: str
     Key: str
 
 
 def build_object_name(place: BucketLocation, key: str) -> ObjectName:
-    """Return bucket and name of the object under a key."""
+    """Return bucket and S3 key of the object under a key."""
     return {"Bucket": place.bucket, "Key": place.build_object_name(key)}
 
 
@@ -267,21 +266,19 @@ def build_copy_source(source: ObjectName) -> CopySourceTypeDef:
 
 
 POOL: Final = 64
-"""Connections per client; further threads wait."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""Attempts if pauses begin at 100 ms: together as long as five attempts with usual pauses."""
+"""Number of attempts if pauses begin at 100 ms, for the usual total duration."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Timeout in seconds of conditional writes, which are small and may renew a lease (`swap.py`)."""
+"""Timeout of conditional writes, which may renew a lease (`swap.py`)."""
 _NO_PROFILE: Final = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-"""Disables profiles for complete settings."""
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
@@ -290,11 +287,11 @@ class ClientPair:
     """The two clients of a process, and their settings."""
 
     retrying_client: S3Client
-    """Retries: for reads and repeatable writes."""
+    """Client for reads and repeatable writes."""
     single_try_client: S3Client
-    """Does not retry: for conditional writes and their read-back."""
+    """Client for conditional writes and for reads that verify them."""
     settings: StoreSettings
-    """Without refreshed credentials."""
+    """Settings without temporary credentials."""
     credentials: Any
 
 
@@ -323,7 +320,7 @@ class Clients:
         return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
 
     def resolve_settings(self) -> StoreSettings:
-        """Return the location's complete settings with the current credentials, if any."""
+        """Return the complete settings with the current credentials."""
         opened = self._open()
         if self.settings.credentials is not None or opened.credentials is None:
             return opened.settings
@@ -331,7 +328,7 @@ class Clients:
             return replace(opened.settings, credentials=_read_credentials(opened.credentials.get_frozen_credentials()))
 
     def _open(self) -> ClientPair:
-        if self._process != os.getpid():  # a fork must not share sockets or a held lock
+        if self._process != os.getpid():  # A forked process must not share sockets and locks.
             self._cached_pair, self._lock, self._process = None, threading.Lock(), os.getpid()
         if self._cached_pair is not None:
             return self._cached_pair
@@ -347,9 +344,9 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
 
     core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session = boto3.session.Session(botocore_session=core)
-    # boto3's session adds a folder to its loader; ours is shared, so it is registered afterwards.
+    # The shared loader is registered afterwards, because boto3's session changes its loader.
     core.register_component("data_loader", _load_descriptions())
-    draft = _open_client(session, settings, attempts=1)  # knows the environment and profile
+    draft = _open_client(session, settings, attempts=1)  # It reads environment and profile.
     complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
     if complete.force_path_style is None:
         style = _s3_options(draft).get("addressing_style", "path" if complete.endpoint is not None else "virtual")
@@ -366,7 +363,7 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
 
 @cache
 def _load_descriptions() -> Any:
-    """Return a cached loader: loading the service descriptions takes 0.1 s."""
+    """Return a cached loader of service descriptions; loading them takes 0.1 s."""
     import botocore.loaders  # noqa: PLC0415 - lazy import
 
     return botocore.loaders.Loader()
@@ -377,7 +374,7 @@ def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3C
     from botocore.handlers import add_expect_header  # noqa: PLC0415 - lazy import
 
     options: dict[str, Any] = {}
-    # Not every store accepts checksums in trailers.
+    # Some stores reject checksums in trailers.
     options["s3"] = {"payload_signing_enabled": True}
     options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if settings.credentials is not None:
@@ -403,7 +400,7 @@ def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3C
         verify=settings.trust_file,
         **_key_options(settings.credentials),
     )
-    # `Expect: 100-continue` costs each small write a round trip.
+    # Avoid `Expect: 100-continue`, a round trip for each small write.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", log_attempt)
     for operation in ("PutObject", "UploadPart"):
@@ -453,7 +450,7 @@ def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
 
 
 def _add_digest(params: dict[str, Any], **_: object) -> None:
-    """Send a digest, because some stores keep a killed sender's truncated body."""
+    """Send a digest, because some stores accept a truncated body from a killed sender."""
     digest = hashlib.md5(params["Body"], usedforsecurity=False).digest()
     params["ContentMD5"] = base64.b64encode(digest).decode()
 
@@ -483,7 +480,7 @@ def _s3_options(client: S3Client) -> dict[str, Any]:
 def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
     """Return pyarrow's file system and the location's path in it.
 
-    pyarrow reads environment and profiles differently, so every setting is passed.
+    All settings are passed, because pyarrow reads environment and profiles differently.
     """
     from pyarrow.fs import LocalFileSystem, S3FileSystem  # noqa: PLC0415 - lazy import
 

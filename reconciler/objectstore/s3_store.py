@@ -1,7 +1,7 @@
 """The object store in an S3 bucket.
 
-A version is an ETag. The server copies between buckets of one endpoint. The store pickles with everything resolved,
-credentials included (`s3_client.py`).
+A version is an ETag. The server copies between buckets of one endpoint. The store is pickled with resolved settings and
+credentials (`s3_client.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _LISTS_BY_FOLDER: Final = "SeaweedFS"
-"""Server that lists `a/b` before `a-b`; S3 sorts keys as text."""
+"""Server that lists `a/b` before `a-b`, unlike S3."""
 
 
 def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
@@ -80,14 +80,14 @@ _NOTHING_THERE: Final = 416
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """Body and ETag of an object; both empty beyond its end."""
+    """Body and ETag of an object; empty if the range begins after its end."""
 
     body: bytes
     tag: str
 
 
 def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | None:
-    """Return the body that `ask` (a GET) answers, or `None`; retries a body that breaks off, unlike botocore."""
+    """Return the body from the GET request `ask`, or `None`. Retry if the body is incomplete."""
     from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415 - lazy import
 
     for left in reversed(range(tries)):
@@ -108,20 +108,20 @@ def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | Non
 
 
 PART_BYTES: Final = 16 << 20
-"""S3 allows 10,000 parts of 5 MiB to 5 GiB: this reaches 160 GiB."""
+"""Size of an uploaded part; S3 allows 10,000 parts."""
 SINGLE_BYTES: Final = 32 << 20
-"""Largest body sent in one request; each part costs a round trip."""
+"""Maximum size of a body that is sent in one request."""
 COPIED_PART_BYTES: Final = 1 << 30
-"""The server copies a part within one request's timeout."""
+"""Size of a part that the server copies within one request's timeout."""
 _AT_ONCE: Final = 4
 
 Json = dict[str, Any]
 
 
 def send_in_parts(client: S3Client, target: ObjectName, bodies: Iterable[bytes], options: Json) -> Json:
-    """Store an object made of `bodies` (all but the last at least 5 MiB); return the completing answer.
+    """Store an object made of `bodies` (all but the last at least 5 MiB); return the last response.
 
-    A killed process leaves an invisible upload; the lifecycle rule AbortIncompleteMultipartUpload removes it.
+    If the process is killed, the rule AbortIncompleteMultipartUpload of the bucket removes the parts.
     """
 
     def send_part(upload: str, number: int, body: bytes) -> str:
@@ -132,7 +132,7 @@ def send_in_parts(client: S3Client, target: ObjectName, bodies: Iterable[bytes],
 
 
 def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, options: Json) -> Json:
-    """Copy an object of any size on the server; return the completing answer."""
+    """Copy an object of any size on the server; return the last response."""
     size = client.head_object(**source)["ContentLength"]
 
     def copy(upload: str, number: int, piece: str) -> str:
@@ -156,17 +156,16 @@ def _run_in_parts(
     upload = created["UploadId"]
     try:
         tags = _move_pieces(upload, pieces, move)
-        return {**created, **_complete_upload(client, target, upload, tags)}  # either may report the encryption
+        return {**created, **_complete_upload(client, target, upload, tags)}  # Either may report the encryption.
     except BaseException:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
 
-        with suppress(BotoCoreError, ClientError):  # the first error is the one to report
+        with suppress(BotoCoreError, ClientError):  # Report only the first error.
             client.abort_multipart_upload(**target, UploadId=upload)
         raise
 
 
 def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
-    """Move pieces, `_AT_ONCE` in memory at a time; return tags by number."""
     tags: dict[int, str] = {}
     running: dict[Future[str], int] = {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part") as pool:
@@ -178,7 +177,7 @@ def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, A
             while running:
                 _collect_tags(running, tags)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)  # a part after the abort would stay forever
+            pool.shutdown(wait=True, cancel_futures=True)  # A part after the abort would never be removed.
             raise
     return tags
 
@@ -198,7 +197,7 @@ def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: di
     except ClientError as error:
         if read_error_code(error) != "NoSuchUpload":
             raise
-        # An earlier try succeeded and its answer was lost: names are unique.
+        # An earlier attempt succeeded, but its response was lost.
         return dict(client.head_object(**target))
 
 
@@ -212,7 +211,7 @@ def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
     """Try a write once; return the version, or the failure if it was refused or its outcome is unknown.
 
     Raises:
-        ReconcilerError: It was not written, and a retry would not help.
+        ReconcilerError: It failed, and a retry would not help.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
 
@@ -227,7 +226,7 @@ def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
 
 
 def _classify_error(error: Exception) -> WriteOutcome | None:
-    """Return the outcome of a failed write; `None`: not written, a retry would not help."""
+    """Return the outcome of a failed write; `None` if a retry would not help."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
 
     match error:
@@ -254,7 +253,7 @@ _NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
 def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
-    """Yield bodies of an object, newest first; `None` for a deletion. Empty if the bucket keeps no versions."""
+    """Yield bodies of an object, newest first; `None` stands for a deletion. Empty without versioning."""
     rows = _version_rows(client, target)
     if rows and rows[0]["VersionId"] == _UNVERSIONED:
         return
@@ -268,7 +267,7 @@ def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None
 
 
 def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
-    """Return versions and deletions of an object, newest first; a deletion precedes versions of its second."""
+    """Return versions and deletions of an object, newest first, deletions before versions of the same second."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     bucket, key = target["Bucket"], target["Key"]
@@ -287,7 +286,7 @@ def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
 
 _DELETED_AT_ONCE: Final = 1_000
 _CLOCK: Final = ".clock"
-"""A key that is never written: any answer has the store's time."""
+"""A key that is never written, to read the store's time."""
 _TOO_LARGE_TO_COPY: Final = frozenset({"InvalidRequest", "EntityTooLarge"})
 
 
@@ -295,13 +294,13 @@ class S3Store:
     """An object store under a prefix of an existing bucket."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the location; no request is made."""
+        """Store the settings without a request."""
         self._place = BucketLocation.from_settings(settings)
         self._clients = Clients(settings)
         self._kms_key_id = settings.kms_key_id
 
     def __copy__(self) -> S3Store:
-        """Return a store whose clients resolve and refresh credentials in this process."""
+        """Return a store that resolves credentials again."""
         return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
@@ -314,7 +313,7 @@ class S3Store:
 
     @property
     def settings(self) -> StoreSettings:
-        """Complete settings, credentials included."""
+        """Complete settings with credentials."""
         return self._clients.resolve_settings()
 
     @property
@@ -323,7 +322,7 @@ class S3Store:
         return True
 
     def read_clock_ms(self) -> int:
-        """Return the store's time from an answer's date, to the second."""
+        """Return the store's time in whole seconds, from the date of a response."""
         from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
         with translate_s3_errors("read", self.url):
@@ -345,7 +344,7 @@ class S3Store:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return part of an object."""
         address = build_object_name(self._place, key)
-        # S3 has no empty ranges; a missing object must still raise.
+        # Empty ranges do not exist in S3, but a missing object must be reported.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
         with translate_s3_errors("read", f"{self.url}/{key}"):
             read = read_whole(lambda: self._client.get_object(**address, Range=wanted))
@@ -377,7 +376,7 @@ class S3Store:
         return write.swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object: on the server if it reaches both, else in chunks."""
+        """Copy another store's object, on the server if it has both."""
         target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         if isinstance(source, S3Store) and self._can_copy_from(source):
             answer = self._copy_on_server(target, source, source_key, options)
@@ -392,7 +391,7 @@ class S3Store:
             yield from list_objects(self._client, self._place, prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield bodies that the bucket keeps, newest first; `None` for a deletion."""
+        """Yield bodies of an object, newest first; `None` stands for a deletion."""
         with translate_s3_errors("list", f"{self.url}/{key}"):
             yield from list_versions(self._client, build_object_name(self._place, key))
 
@@ -417,7 +416,7 @@ class S3Store:
         return self._clients.retrying_client
 
     def _read_back(self, key: str) -> StoredObject | None:
-        """Read the object of a swap once: a swap has little time."""
+        """Read the object once, because a swap has little time."""
         address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._clients.single_try_client.get_object(**address), tries=1))

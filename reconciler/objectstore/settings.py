@@ -1,4 +1,4 @@
-"""Location of an object store and its settings, as plain values that travel to executors."""
+"""Location and settings of an object store, as plain values for executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.runtime.text import escape_non_utf8
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """Text that prints as `***`."""
+    """Text that is printed as `***`."""
 
     text: str
 
@@ -27,7 +27,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair, with a session token if temporary."""
+    """A key pair, and a session token if it is temporary."""
 
     access_key: str
     secret_key: Secret
@@ -42,20 +42,20 @@ class Patience:
     """Timeouts of a store in ms; `None` means the default."""
 
     initial_backoff_ms: int | None = None
-    """First pause after the store is busy; doubled after each further one."""
+    """First pause if the store is busy; later pauses double."""
     upload_ms: int | None = None
-    """Timeout of a request that moves bytes; it is retried."""
+    """Timeout of a request with a body, which is retried."""
     register_ms: int | None = None
     """Timeout of a conditional write."""
     idle_ms: int | None = None
-    """Connections idle for longer are not reused."""
+    """Time after which idle connections are not reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Location of a store and its settings; `None` means: from the environment or profile of its cloud.
+    """Location and settings of a store. `None` means the cloud's environment or profile.
 
-    With `credentials` (S3) or `cloud` (Google, Azure) no environment is read: they mean the same on every machine.
+    Settings with `credentials` (S3) or `cloud` (Google, Azure) are complete, and the same on every machine.
     """
 
     url: str
@@ -68,7 +68,7 @@ class StoreSettings:
     cloud: tuple[tuple[str, Secret], ...] | None = None
     """Options of the Google or Azure client: account, key, token."""
     trust_file: str | None = None
-    """PEM file of trusted certificate authorities; `None`: the machine's."""
+    """PEM file of trusted certificate authorities; `None` means those of the machine."""
 
     @classmethod
     def resolve(
@@ -81,7 +81,7 @@ class StoreSettings:
         force_path_style: bool | None = None,
         kms_key_id: str | None = None,
     ) -> StoreSettings:
-        """Return settings whose `file://` location is absolute, resolved against `folder`."""
+        """Return settings; a relative `file://` location is resolved against `folder`."""
         return cls(url, region, endpoint, force_path_style, kms_key_id).resolve_path(folder)
 
     def resolve_path(self, folder: Path) -> StoreSettings:
@@ -100,32 +100,29 @@ class StoreSettings:
 
     @property
     def scheme(self) -> str:
-        """Kind of the location: `file`, `s3`, `gs`, `az` or `memory`."""
+        """Scheme of the URL: `file`, `s3`, `gs`, `az` or `memory`."""
         return self.url.partition("://")[0]
 
     @property
     def url_path(self) -> str:
-        """The URL's part after the scheme: a path, a bucket with its prefix, or a name."""
+        """The URL without its scheme: a path, a bucket with its prefix, or a name."""
         return self.url.partition("://")[2]
 
     def join_prefix(self, prefix: str) -> StoreSettings:
-        """Return the settings of a folder inside this location."""
+        """Return the settings of a folder in this location."""
         return replace(self, url=f"{self.url.rstrip('/')}/{prefix}")
 
 
 LONGEST_KEY_BYTES: Final = 1_024
-"""Limit of S3, Google Cloud Storage and (in characters) Azure."""
+"""Maximum length of a key."""
 
 
 class _NamingRules(NamedTuple):
-    """Naming rules of one kind of storage: the pattern of bucket names and its `description`."""
-
     storage: str
     noun: str
     name: str
     description: str
     reserved: str | None = None
-    """Pattern forbidden in keys."""
 
 
 _COMMON_NAME_RULE: Final = "have 3 to 63 small letters, digits"
@@ -146,12 +143,12 @@ _NAMING_RULES: Final = {
         r"[\x00-\x1f\x7f\\\\]|\.(/|$)",
     ),
 }
-"""Compiled on use. Azure turns a backslash into a slash and drops a dot at the end of a name."""
+"""Azure turns a backslash into a slash, and drops a dot at the end of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketLocation:
-    """A bucket (Azure: container) and the prefix of the store's keys: empty or ending in a slash."""
+    """A bucket (or container) and the prefix of the store's keys, which is empty or ends with a slash."""
 
     scheme: str
     bucket: str
@@ -159,7 +156,7 @@ class BucketLocation:
 
     @classmethod
     def from_settings(cls, settings: StoreSettings) -> BucketLocation:
-        """Return the bucket and prefix that settings name.
+        """Return the bucket and prefix in settings.
 
         Raises:
             UserError: The bucket is missing, or the bucket or prefix is not a valid name.
@@ -180,19 +177,19 @@ class BucketLocation:
 
     @property
     def url(self) -> str:
-        """The location as users write it."""
+        """URL of the location."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
     @property
     def bucket_noun(self) -> str:
-        """The storage's word for a bucket."""
+        """`bucket` or `container`."""
         return _NAMING_RULES[self.scheme].noun
 
     def build_object_name(self, key: str) -> str:
         """Return the name of a key's object in the bucket.
 
         Raises:
-            UserError: The key is invalid, too long, or has characters that this storage changes.
+            UserError: The key is invalid or too long, or this storage would change its characters.
         """
         rules = _NAMING_RULES[self.scheme]
         name = self.prefix + check_key(key)

@@ -1,11 +1,11 @@
-"""Conditional writes whose answer may be lost, late, or about an earlier try.
+"""Conditional writes that may get no response, or a response to an earlier attempt.
 
-After every answer but success the object is read. If it has our body, the write succeeded. If it has the expected
-version, the write is retried. Otherwise another writer was first.
+After every error the object is read. If it has our body, the write succeeded. If it has the expected version, the write
+is retried. Otherwise another writer was first.
 
-A lease holder's write must not outlast the lease. No try begins after `PATIENCE_SECONDS`, and requests have timeouts:
-the last write ends within 15 s, the swap within 27 s. A lease of 90 s is given up 15 s before its end, and nothing new
-begins 30 s before it.
+A write must end before its lease does. No attempt begins after `PATIENCE_SECONDS`, and requests have timeouts, so the
+last write ends within 15 s, and the swap within 27 s. A lease of 90 s is given up 15 s before its end, and no write
+begins in the last 30 s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.objectstore.base import StoredObject, Version, verify_own_write
 from reconciler.runtime.retry import Backoff, Tries
 
 PATIENCE_SECONDS: Final = 3.0
-"""No retry begins after this time."""
+"""Time after which no attempt begins."""
 TRIES: Final = 10
 _BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 
@@ -34,7 +34,7 @@ class WriteOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteFailure:
-    """A refused or unanswered write, and the error to raise if that is final."""
+    """A refused or unanswered write, with its error."""
 
     outcome: WriteOutcome
     error: ReconcilerError
@@ -42,17 +42,17 @@ class WriteFailure:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalWrite:
-    """One write under a condition, and how to read it back."""
+    """One conditional write, and a read that verifies it."""
 
     put: Callable[[], Version | WriteFailure]
     read: Callable[[], StoredObject | None]
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Write `body` if the object is at `expected`, retrying until the outcome is known.
+        """Write `body` if the object has the version `expected`; retry until the outcome is known.
 
         Raises:
             LostRaceError: Another writer was first.
-            UnansweredError: The outcome is unknown, and reading back did not help.
+            UnansweredError: The outcome is unknown, and reading the object failed.
         """
         tries = Tries(_BACKOFF, attempts=TRIES, within_s=PATIENCE_SECONDS)
         while True:

@@ -1,4 +1,4 @@
-"""Stores around a store: metered, logged, read-only."""
+"""Stores that wrap another store to count requests, log requests or reject writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WrappedStore:
-    """A store that delegates everything to an inner one. Pickles as that store."""
+    """A store that delegates to an inner one, and is pickled as that one."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -34,7 +34,7 @@ class WrappedStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """Whether the store can encrypt."""
+        """Whether the store can encrypt objects."""
         return self.inner.can_encrypt
 
     def read_clock_ms(self) -> int:
@@ -66,7 +66,7 @@ class WrappedStore:
         return self.inner.list(prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield earlier bodies of an object."""
+        """Yield bodies of an object, newest first."""
         if isinstance(self.inner, VersionedStore):
             yield from self.inner.list_versions(key)
 
@@ -80,7 +80,7 @@ class WrappedStore:
 
 
 class DamageCheckStore(WrappedStore):
-    """A store for damage checks: refused requests raise other errors than `UserError`, which counts as damage."""
+    """A store for damage checks: a refused request raises `MendFirstError`, which is not damage."""
 
     def get(self, key: str) -> StoredObject | None:
         """Return an object."""
@@ -98,14 +98,13 @@ class DamageCheckStore(WrappedStore):
             yield from self.inner.list(prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield earlier bodies of an object."""
+        """Yield bodies of an object, newest first."""
         with _refusals_as_faults():
             yield from super().list_versions(key)
 
 
 @contextmanager
 def _refusals_as_faults() -> Iterator[None]:
-    """Translate a refusal into an error that does not count as damage."""
     try:
         yield
     except StoreRefusedError as error:
@@ -113,7 +112,7 @@ def _refusals_as_faults() -> Iterator[None]:
 
 
 _GRAIN_MS: Final = 100
-"""Resolution of the sliding window, in ms."""
+"""Resolution of the sliding window in ms."""
 _LONGEST_MS: Final = 60 * 60 * 1000
 
 
@@ -145,7 +144,7 @@ class RequestMeter:
 
 
 class MeteredStore(WrappedStore):
-    """A store that counts requests. Pickles as the inner store: executors' requests are not counted."""
+    """A store that counts requests. It is pickled as the inner store, so executors do not count."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         super().__init__(inner)
@@ -208,12 +207,12 @@ LOGGER: Final = logging.getLogger("reconciler.objectstore")
 
 
 def log_requests(store: ObjectStore) -> ObjectStore:
-    """Return a store that logs every request if debug logging is on, else `store`."""
+    """Return a store that logs every request if debug logging is enabled; otherwise return `store`."""
     return LoggingStore(store) if LOGGER.isEnabledFor(logging.DEBUG) else store
 
 
 def log_attempt(attempts: int = 1, response: Any = None, caught_exception: Any = None, **kwargs: Any) -> None:
-    """Log one try of an HTTP request, as a botocore event handler."""
+    """Log one attempt of a request, as a botocore event handler."""
     status = None if response is None else response[0].status_code
     trouble = None if caught_exception is None else type(caught_exception).__name__
     operation = getattr(kwargs.get("operation"), "name", None)
@@ -221,7 +220,7 @@ def log_attempt(attempts: int = 1, response: Any = None, caught_exception: Any =
 
 
 class LoggingStore(WrappedStore):
-    """A store that logs every request without bodies. Pickles as the inner store."""
+    """A store that logs every request without bodies. It is pickled as the inner store."""
 
     def __copy__(self) -> LoggingStore:
         return LoggingStore(copy(self.inner))
@@ -255,7 +254,7 @@ class LoggingStore(WrappedStore):
         self._log_call("copy_from", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key; logged at the end."""
+        """Yield objects by prefix; log at the end."""
         began, rows = now(), 0
         for listed in self.inner.list(prefix):
             rows += 1
@@ -306,8 +305,6 @@ class LoggingStore(WrappedStore):
 
 
 class _CountedKeys:
-    """Counts keys while a deletion streams them."""
-
     def __init__(self, keys: Iterable[str]) -> None:
         self._keys = keys
         self.first = ""
@@ -330,13 +327,13 @@ _FOLDER: Final = "file://"
 def wrap_read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
     """Return a view of `store` that rejects writes.
 
-    A folder's clock needs a new file, so a view of one uses `now_ms`.
+    A directory's clock needs a new file, so its view uses `now_ms`.
     """
     return ReadOnlyStore(store, now_ms if store.url.startswith(_FOLDER) else store.read_clock_ms)
 
 
 class ReadOnlyStore(WrappedStore):
-    """A store that rejects writes, which are bugs of the caller."""
+    """A store that rejects writes as bugs of the caller."""
 
     def __init__(self, inner: ObjectStore, clock_ms: Callable[[], int]) -> None:
         super().__init__(inner)
@@ -369,7 +366,7 @@ class ReadOnlyStore(WrappedStore):
         self._refuse("delete", ", ".join(keys))
 
     def find_violated_conditions(self) -> NoReturn:
-        """Reject: a probe writes."""
+        """Reject the probe, which writes."""
         self._refuse("probe", "")
 
     def _refuse(self, what: str, key: str) -> NoReturn:

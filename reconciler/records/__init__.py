@@ -1,1 +1,1 @@
-"""Records, and how logs of records are read and written on any platform."""
+"""Records, and protocols to read and write topics on any platform."""

@@ -1,6 +1,6 @@
 """CSV, JSON and Parquet files as streamed batches of records.
 
-Rows of `jsonl`, `csv` and `parquet` become JSON values; chosen fields give key and time. `records` is the output of
+Rows of `jsonl`, `csv` and `parquet` become JSON values, with key and time from chosen fields. `records` is the output of
 `topic consume`.
 """
 
@@ -31,13 +31,13 @@ _TYPES_HINT: Final = (
 
 
 _LIKE_A_NUMBER: Final = {"integer": r"^\s*-?0\d", "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)"}
-"""Cells that would lose digits as numbers: `00123`, `+4917012345678`, or more digits than a float has."""
+"""Cells that would lose digits as numbers: `00123`, `+4917012345678`, or too many digits for a float."""
 
 
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     """Yield the rows of a CSV file with a header line.
 
-    Arrow infers types from the first 16 MiB; empty columns and cells that would lose digits stay text. An unquoted cell
+    Types are inferred from the first 16 MiB; empty columns and cells that would lose digits are text. An unquoted cell
     that is empty, NA, N/A, NULL or NaN is null.
     """
     begun = _PeekedStream(stream)
@@ -55,7 +55,7 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
 
 
 class _PeekedStream:
-    """A stream whose first block is inspected and then read again."""
+    """A stream whose first block is read twice."""
 
     closed = False
 
@@ -131,7 +131,7 @@ def _number_rows(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Row
 def _csv_error(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
     problem, where = _first_line(error), source
     if row := re.search(r"Row #(\d+): ", problem):
-        # Arrow counts the header as row 1, as editors do.
+        # Arrow counts the header as row 1.
         where, problem = f"{where}: line {row[1]}", problem.replace(row[0], "")
     if column := re.search(r"In CSV column #(\d+): ", problem):
         number = int(column[1])
@@ -161,18 +161,18 @@ _LONGEST_LINE: Final = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input stream; `name` is its file, or `-`, for errors."""
+    """An input stream. `name` is its file name or `-`, for errors."""
 
     stream: BinaryIO
     name: str
     form: InputFormat
     fields: Fields = NO_FIELDS
     partition: int | None = None
-    """Partition of all records; `None`: the record's own, else by key."""
+    """Partition of all records; `None` means that record or key chooses it."""
 
 
 def detect_format(name: str) -> InputFormat:
-    """Return the format of a file by its name's suffix."""
+    """Return the format of a file by the suffix of its name."""
     form = _ENDINGS.get(PurePath(name).suffix.lower())
     if form is None:
         what = "standard input has no name to guess its format by" if name == "-" else f"{name}: not a format we know"
@@ -181,7 +181,7 @@ def detect_format(name: str) -> InputFormat:
 
 
 def read_input(source: Input) -> Iterator[pa.RecordBatch]:
-    """Yield an input's records as batches of `INPUT_SCHEMA`. Errors name line or row, field and remedy."""
+    """Yield an input's records as batches of `INPUT_SCHEMA`. Errors name line or row, and field."""
     for batch in _read_batches(source):
         if source.partition is None:
             yield batch
@@ -211,7 +211,7 @@ def _read_batches(source: Input) -> Iterator[pa.RecordBatch]:
 
 
 def _read_lines(source: Input) -> Iterator[bytes]:
-    """Yield an input's lines; reject a file without line breaks instead of loading it."""
+    """Yield an input's lines; reject too long ones."""
     number = 0
     while line := source.stream.readline(_LONGEST_LINE):
         number += 1
@@ -221,8 +221,8 @@ def _read_lines(source: Input) -> Iterator[bytes]:
         yield line
 
 
-# `records` is JSON lines that `produce` reads back exactly. `values` is each value and a newline, an empty line if
-# absent. `parquet` is a table of `RECORD_SCHEMA`.
+# `records` writes JSON lines that `produce` reads exactly. `values` writes one value a line; the line of an absent value
+# is empty. `parquet` writes a table of `RECORD_SCHEMA`.
 
 
 OutputFormat = Literal["records", "values", "parquet"]
@@ -231,7 +231,7 @@ _GROUP_BYTES: Final = 1 << 26
 
 
 def write_output(batches: Iterable[pa.RecordBatch], stream: BinaryIO, *, form: OutputFormat) -> int:
-    """Write batches of `RECORD_SCHEMA` as they arrive; return the number of records. Leaves the stream open."""
+    """Write batches of `RECORD_SCHEMA` as they arrive; return the number of records."""
     match form:
         case "records":
             return _write_text(batches, stream, _render_lines)

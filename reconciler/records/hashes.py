@@ -1,4 +1,4 @@
-"""Hashes of records: the 128-bit hash of a digest, and murmur2, which picks the partition.
+"""Hashes of records: a 128-bit hash for digests, and murmur2, which chooses the partition.
 
 Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` of Apache Kafka's clients.
 """
@@ -32,13 +32,13 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass(slots=True)
 class RoundRobinPosition:
-    """Position of round robin across the batches of one input."""
+    """Round-robin position across batches of one input."""
 
     keyless: int = 0
 
 
 def assign_partitions(keys: pa.Array, partitions: int, *, state: RoundRobinPosition) -> pa.Array:
-    """Return the partition (int32) of each key; runs of 1,000 rows without a key rotate from partition 0."""
+    """Return the partition (int32) of each key. Rows without a key change partition every 1,000 rows."""
     chosen = compute_key_partitions(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
@@ -54,13 +54,13 @@ def compute_key_partitions(keys: pa.Array, partitions: int) -> npt.NDArray[np.in
 
 
 def murmur2(keys: pa.Array) -> Words:
-    """Return the unsigned hash of each key; undefined for absent keys."""
+    """Return the murmur2 hash of each key, unsigned; undefined for absent keys."""
     starts, lengths, content = _lay_out(keys)
-    # Sorted by length: keys with words left to mix are a slice at the end.
+    # Keys are sorted by length, so keys with further words are a slice at the end.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     mixed = _SEED ^ lengths.astype(np.uint32)
-    # A word at every byte, without a copy; four bytes of padding make the last ones readable.
+    # View a word at every byte without a copy; four bytes of padding make the last words readable.
     words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
     whole = lengths // 4
     for index in range(int(whole[-_FEW]) if len(whole) >= _FEW else 0):
@@ -79,7 +79,6 @@ def murmur2(keys: pa.Array) -> Words:
 
 
 def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
-    """Mix the few longest keys one by one, which is faster than by column."""
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -114,11 +113,11 @@ def split_by_partition(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (partition, records) of a batch of `INPUT_SCHEMA`, lowest partition first.
 
-    Records come out as `RECORD_SCHEMA`, with offsets from 0 in each partition. Key or round robin chooses a missing
-    partition; a missing time becomes `now_ms`.
+    The records are batches of `RECORD_SCHEMA`, with offsets from 0 in each partition. Key or round robin chooses a
+    missing partition; a missing time becomes `now_ms`.
     """
     chosen, records = _choose_partitions(batch, partitions, spread), batch
-    # A copy costs as much as hashing: skip it for records in order.
+    # A copy costs as much as hashing, so records in order are not copied.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))
@@ -165,20 +164,20 @@ def _choose_partitions(
     return numbers
 
 
-# A record's frame: timestamp, lengths of key and value (-1 if absent), number of headers, bytes of key and value, then
+# A record's frame has timestamp, lengths of key and value (-1 if absent), number of headers, bytes of key and value, and
 # each header in the same form. Frames are built by columns and hashed with xxh3.
 
 
 _MODULUS: Final = 1 << 128
 _ROWS: Final = 1 << 15
-"""Rows per sum: 2^15 products of a 16-bit limb and a 32-bit offset stay below 2^63."""
+"""Rows per sum: 2^15 products of a 16-bit and a 32-bit number are below 2^63."""
 _BYTES: Final = 1 << 26
 _LENGTHS: Final = np.dtype([("key", "<i4"), ("value", "<i4")])
 _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4"), ("headers", "<i4")])
 
 
 def compute_digest(batch: pa.RecordBatch, *, base: int) -> Digest:
-    """Return the digest of records; offsets count from `base`."""
+    """Return the digest of records, with offsets relative to `base`."""
     digest = Digest()
     for piece in _split_rows(batch):
         digest += _digest_piece(piece, base)
@@ -186,7 +185,7 @@ def compute_digest(batch: pa.RecordBatch, *, base: int) -> Digest:
 
 
 def compute_hashes(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
-    """Return each record's hash, 16 bytes a row, most significant first."""
+    """Return each record's hash, 16 bytes a row in big-endian order."""
     frames = _build_frames(batch).to_numpy(zero_copy_only=False).tolist()
     joined = b"".join(map(xxhash.xxh3_128_digest, frames))
     return np.frombuffer(joined, np.uint8).reshape(-1, 16)

@@ -1,7 +1,7 @@
 """Records as JSON lines, and rows of files as records.
 
-Bytes that are not UTF-8 are `{"base64": "…"}`; absent is `null`, empty is `""`. Characters that some readers treat as
-line ends are escaped.
+Bytes that are not UTF-8 become `{"base64": "…"}`; absent content is `null`, empty content `""`. Characters that some
+readers treat as line ends are escaped.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ BATCH_BYTES: Final = 1 << 24
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 _IGNORED: Final = ("topic",)
-"""Fields that `topic consume --regex` writes; producers choose the topic."""
+"""Fields in the output of `topic consume --regex`."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
-"""Times that brokers accept; -1 is no time."""
+"""Times that brokers accept; -1 means no time."""
 _LONGEST_KEY: Final = 1 << 64
-"""Larger whole numbers are read as floats."""
+"""Larger integers are read as floats."""
 _SHOWN: Final = 40
 _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
@@ -67,7 +67,7 @@ def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def dump_line(value: object) -> bytes:
-    """Return a JSON value as one line with its newline."""
+    """Return a JSON value as one line, with a newline."""
     return escape_json(orjson.dumps(value)) + b"\n"
 
 
@@ -82,7 +82,7 @@ def to_json_value(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` from JSON lines; errors name source, line, field and remedy.
+    """Yield batches of `INPUT_SCHEMA` from JSON lines. Errors name source, line and field.
 
     `offset`, `topic` and empty lines are ignored; an absent `partition` or `timestamp_ms` is null.
     """
@@ -203,15 +203,15 @@ def _show_value(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-# Times are ISO 8601 in UTC (`…Z`), bytes text or `{"base64": "…"}`, decimals strings, durations numbers in their
-# column's unit, NaN and infinities null.
+# Times become ISO 8601 in UTC (`…Z`), bytes become text or `{"base64": "…"}`, and decimals become strings. Durations
+# become numbers in their column's unit; NaN and infinities become null.
 
 
 _OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS
 
 
 def to_json_objects(batch: pa.RecordBatch) -> pa.Array:
-    """Return each row as a JSON object, its fields in column order."""
+    """Return each row as a JSON object, with fields in column order."""
     names = batch.schema.names
     dumps, options = orjson.dumps, _OPTIONS
     rows: Iterable[tuple[Any, ...]] = zip(*map(_to_python, batch.columns), strict=True)
@@ -220,7 +220,7 @@ def to_json_objects(batch: pa.RecordBatch) -> pa.Array:
 
 
 def to_key_texts(column: pa.Array) -> pa.Array:
-    """Return each cell as a key: text and bytes unchanged, others as JSON; null stays null."""
+    """Return each cell as a key: text, bytes and null unchanged, others as JSON."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
@@ -230,7 +230,7 @@ def to_key_texts(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         return _to_iso(column).cast(pa.binary())
-    # Many programs write NaN for a missing number: its key is `null`.
+    # Many programs write NaN for a missing number.
     cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _to_python(column))
     return pa.array([None if cell is None else to_key_bytes(cell) for cell in cells], pa.binary())
 
@@ -257,7 +257,7 @@ def _to_python(column: pa.Array) -> list[Any]:
     if _is_text(column.type):
         try:
             return list(column.to_numpy(zero_copy_only=False).tolist())
-        except pa.ArrowException:  # Parquet text may be invalid UTF-8
+        except pa.ArrowException:  # Parquet text may be invalid UTF-8.
             return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
         return list(_to_texts(column).to_pylist())
@@ -273,7 +273,7 @@ def _to_iso(column: pa.Array) -> pa.Array:
 
 
 def _to_texts(times: pa.Array) -> pa.Array:
-    """Format times. Arrow returns a text about a time beyond its calendar, instead of an error."""
+    """Format times; for a time beyond its calendar, Arrow returns an error message."""
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
         message = "a time is after the year 32767"
@@ -294,7 +294,7 @@ def _as_json(cell: object) -> object:
     match cell:
         case bytes():
             return to_json_value(cell)
-        case datetime():  # pandas' own, with nanoseconds
+        case datetime():  # Pandas' timestamps have nanoseconds.
             return f"{(cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)).isoformat()}Z"
         case _:
             return str(cell)
@@ -305,7 +305,7 @@ TIME_HINT: Final = "Times are ISO 8601 such as 2013-01-01T05:00:00Z, or millisec
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields that become key and time; `None`: no key, the time of producing."""
+    """Names of the fields that become key and time. `None` means no key, or the current time."""
 
     key: str | None = None
     timestamp: str | None = None
@@ -316,9 +316,9 @@ NO_FIELDS: Final = Fields()
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of an input, and the number of rows before them.
+    """Some rows of an input, after `before` other rows.
 
-    `unit`: rows, or lines as an editor counts them.
+    `unit` is `row`, or `line` as counted by an editor.
     """
 
     source: str
@@ -328,7 +328,7 @@ class Rows:
 
 
 def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
-    """Return rows as records of `INPUT_SCHEMA`, without partitions; errors name the row."""
+    """Return rows as records of `INPUT_SCHEMA`, without partitions. Errors name the row."""
     batch = rows.batch
     times = _parse_times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
     try:
@@ -384,7 +384,7 @@ def _parse_times(rows: Rows, name: str) -> pa.Array:
 
 
 def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` whose values are the lines. Skips empty lines; errors name the line.
+    """Yield batches of `INPUT_SCHEMA` whose values are the lines, except empty ones. Errors name the line.
 
     A null field means no key, or the current time.
     """

@@ -1,6 +1,6 @@
-"""The `TopicLog` protocol: the records of a topic by partition and offset, and their additive digest.
+"""Protocols to read and write the records of a topic by partition and offset, and the digest of records.
 
-Logs and sinks are picklable and are opened on the executors of a job.
+Logs and sinks are picklable; executors open them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
 
 
-# Two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts store them
-# relative to a base; shifting and adding them gives the digest of any range.
+# A digest has two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts
+# store offsets relative to a base. Shifted and added digests give the digest of any range.
 
 
 _MODULUS: Final = 1 << 128
@@ -28,7 +28,7 @@ _MODULUS: Final = 1 << 128
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Count and sums of records; the creator chose the base of the offsets in `weighted`."""
+    """Count and sums of records. Offsets in `weighted` are relative to a base."""
 
     records: int = 0
     total: int = 0
@@ -47,13 +47,13 @@ class Digest:
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""Whether a reader waits for open transactions or sees their records. Aborted ones are never visible."""
+"""Whether a reader waits for open transactions or sees their records. Aborted records are never visible."""
 MAX_OFFSET: Final = (1 << 63) - 1
 _ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
 def parse_isolation(text: object) -> Isolation:
-    """Return the isolation of that name, in any case."""
+    """Return the isolation level with that name, in any case."""
     for isolation in _ISOLATIONS:
         if isinstance(text, str) and text.lower() == isolation:
             return isolation
@@ -62,61 +62,60 @@ def parse_isolation(text: object) -> Isolation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """Offsets from `start` up to, but excluding, `stop`."""
+    """Offsets from `start`, inclusive, to `stop`, exclusive."""
 
     start: int
     stop: int
 
     @property
     def length(self) -> int:
-        """Number of offsets; records may be fewer (aborted transactions, compaction)."""
+        """Number of offsets, including offsets without records."""
         return max(0, self.stop - self.start)
 
     def contains(self, other: OffsetRange) -> bool:
-        """Return whether another range is contained."""
+        """Return whether another range is inside this one."""
         return self.start <= other.start and other.stop <= self.stop
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Start and end of a partition. `stable` is the last stable offset, the limit of `read_committed`."""
+    """Start and end of a partition. `stable` is the last stable offset."""
 
     start: int
     local_start: int | None
-    """`None`: unknown."""
+    """Start of the local tier; `None` if it is unknown."""
     stable: int
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
-    """(epoch, first offset), oldest first."""
+    """Leader epochs with their first offsets, oldest first."""
     compacted_to: int = 0
-    """Below this offset compaction may have removed superseded records."""
+    """Offset below which compaction may have removed records."""
 
     def readable_end(self, isolation: Isolation) -> int:
         """Return the log end, or the last stable offset for `read_committed`."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
     def find_unchanged_end(self, epoch: int) -> int:
-        """Return the end of the offsets unchanged since `epoch` was the log's newest."""
+        """Return the end of the offsets that have not changed since `epoch` was the newest."""
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 
     def limit_to_local(self) -> Bounds:
-        """Return the bounds of the local tier alone; unchanged if its start is unknown."""
+        """Return the bounds of the local tier; unchanged if its start is unknown."""
         return self if self.local_start in {None, self.start} else replace(self, start=self.local_start or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Unreadable offsets: their object is missing or damaged."""
+    """Offsets whose object is missing or damaged."""
 
     topic: str
     partition: int
     first: int
     last: int
     key: str
-    """The object's key in the store `url`."""
     url: str
     damage: str = ""
-    """Damage of an object that exists; empty if it is missing."""
+    """Damage of the object; empty if the object is missing."""
 
     def __str__(self) -> str:
         where = f"{self.topic}, partition {self.partition}"
@@ -128,7 +127,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stored stretch of a log, copied whole; at most one task's work."""
+    """A stored range of a log, which one task copies."""
 
     offsets: OffsetRange
     records: int
@@ -137,9 +136,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """Records that a task staged for the driver to publish. Picklable, small.
+    """Records that a task staged for the driver to publish. Picklable and small.
 
-    `at` is their range; `None`: numbered by the publication. `entries` is the sink's own description.
+    `at` is their range; `None` means that publishing assigns offsets. The sink defines the format of `entries`.
     """
 
     partition: int
@@ -153,16 +152,16 @@ class StagedRecords:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSource:
-    """The log that a copy follows, as read before a round of copying. The sink stores it with the published records."""
+    """The source of a copy, as read before a round of copying. The sink stores it with the records."""
 
     topic_id: str | None
-    """A recreated topic has another. `None`: the platform has none."""
+    """Id of the topic, if the platform has ids. A topic created again has another."""
     bounds: Mapping[int, Bounds]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """Position of a sink's partition. Records below `fetched` equal the source log with this id and these epochs."""
+    """Position of a sink's partition. Records below `fetched` equal the source with this id and these epochs."""
 
     end: int
     topic_id: str | None = None
@@ -172,7 +171,7 @@ class SinkPosition:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """Commit of a transactional sink: a partition has all source records below `through`."""
+    """A commit of a transactional sink: a partition has all source records below `through`."""
 
     partition: int
     through: int
@@ -182,12 +181,12 @@ class CopyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Ranges of one partition in a log and its copy, which have different offsets."""
+    """Offset ranges of one partition in a log and in its copy."""
 
     left: OffsetRange
     right: OffsetRange
     offsets: OffsetMap | None = field(default=None, compare=False, repr=False)
-    """Maps offsets of the right log to the left; `None`: unknown."""
+    """Map of the right log's offsets to the left log's; `None` if it is unknown."""
 
 
 class TopicLog(Protocol):
@@ -195,11 +194,11 @@ class TopicLog(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """Id of the topic; a recreated topic has another. `None`: the platform has none."""
+        """Id of the topic, if the platform has ids. A topic created again has another."""
         ...
 
     def check_shared(self) -> None:
-        """Raise `UserError` if this machine cannot reach the log, as with an unshared folder."""
+        """Reject a machine that cannot read the log, such as one without the folder."""
         ...
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
@@ -207,97 +206,94 @@ class TopicLog(Protocol):
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records in `offsets`, in order, as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records in `offsets` as batches of `RECORD_SCHEMA`."""
         ...
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record at or after a time; `None` if all are older."""
+        """Return the offset of the first record at or after a time; `None` if all records are older."""
         ...
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield the stored extents of `offsets` in order, cut at both ends; reads no records.
+        """Yield the stored extents in `offsets`, limited to the range, without reading records.
 
-        Counts of a cut extent are estimates; offsets without records may be in no extent.
+        Counts of an extent at the limits are estimates. Offsets without records may be in no extent.
         """
         ...
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`: stored ones if possible, else computed from records.
-
-        Their weights count offsets from 0, so they are comparable with any other log's.
-        """
+        """Yield digests that cover `offsets`, stored or computed. Their offsets count from 0."""
         ...
 
 
 @runtime_checkable
 class CompactingLog(Protocol):
-    """A log that cannot report its compacted offset, such as a broker's."""
+    """A log with an unknown compacted offset, such as a broker's."""
 
     def may_lack_records(self) -> bool:
-        """Return whether superseded records may be missing."""
+        """Return whether compaction may have removed records."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Columns of `RECORD_SCHEMA` and times that a reader wants."""
+    """Columns of `RECORD_SCHEMA` and times to read."""
 
     columns: frozenset[str]
     since_ms: int | None = None
     until_ms: int | None = None
 
     def may_contain(self, first_ms: int, last_ms: int) -> bool:
-        """Return whether records within these times may be wanted."""
+        """Return whether records within these times may be selected."""
         is_early = self.since_ms is not None and last_ms < self.since_ms
         return not is_early and (self.until_ms is None or first_ms <= self.until_ms)
 
 
 @runtime_checkable
 class SelectiveLog(Protocol):
-    """A columnar log with statistics of times, which can fetch less than whole records."""
+    """A columnar log with statistics of times."""
 
     def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield the records that `read` yields, with `offset` and the wanted columns.
+        """Yield records like `read`, with `offset` and the selected columns.
 
-        Statistics cover many records at once, so some records may be outside the wanted times.
+        Some records may be outside the selected times, since statistics cover many records.
         """
         ...
 
 
 class StagedSink(Protocol):
-    """A sink that many tasks write in parallel; one swap per partition makes staged records readable."""
+    """A sink that many tasks write in parallel. One swap per partition publishes their records."""
 
     def check_shared(self) -> None:
-        """Raise `UserError` unless the driver sees files staged by this executor."""
+        """Reject an executor whose files the driver cannot read."""
         ...
 
     def read_ends(self) -> Mapping[int, int]:
-        """Return each partition's end, the start of the next range."""
+        """Return each partition's end, where the next range starts."""
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end, and the source that it was copied from; `only` limits the partitions."""
+        """Return the end and the source of all partitions, or of the partitions `only`."""
         ...
 
     def follow_source(self, source: ObservedSource) -> StagedSink:
-        """Return this sink for a round over a source, which it stores with each publication."""
+        """Return this sink for one round of copying; it stores the source with each publication."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write records under a new name; none is readable yet."""
+        """Write unpublished records."""
         ...
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
-        """Stage a range of another log at the same offsets, verbatim if both sides allow."""
+        """Stage a range of another log at the same offsets, by copying objects if possible."""
         ...
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Make staged ranges readable, one swap per partition; return each partition's gain.
+        """Publish staged ranges, one swap per partition; return the offsets appended per partition.
 
         A range must start at the log's end; the new end is `at.stop`.
 
         Raises:
-            SourceChangedError: A partition is no copy of the followed log; other partitions are published.
+            SourceChangedError: A partition is no copy of the source; other partitions are published.
         """
         ...
 
@@ -311,27 +307,27 @@ class TransactionalSink(Protocol):
     """A sink that one task per partition writes and commits (Kafka). Ranges are in source offsets."""
 
     def check_shared(self) -> None:
-        """Raise `UserError` if this machine cannot reach the sink."""
+        """Reject a machine that cannot access the sink."""
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the position in the source of each partition; `only` limits them."""
+        """Return the position in the source of all partitions, or of the partitions `only`."""
         ...
 
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return the ranges of each partition that both the copy and its source have."""
+        """Return the ranges of each partition that copy and source have in common."""
         ...
 
     def follow_source(self, source: ObservedSource) -> TransactionalSink:
-        """Return this sink for a round over a source, which it stores with each commit."""
+        """Return this sink for one round of copying; it stores the source with each commit."""
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range in transactions, yielding after each; continues where an earlier copier stopped.
+        """Copy a range in transactions, and yield after each. Continue after records of earlier processes.
 
         Raises:
-            LostRaceError: Another process copies this partition now.
-            SourceChangedError: The sink is no copy of the followed log.
+            LostRaceError: Another process copies this partition.
+            SourceChangedError: The sink is no copy of the source.
         """
         ...
 
@@ -342,7 +338,7 @@ class TransactionalSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Records committed by a task to one partition of a rewritten topic."""
+    """Records that a task committed to one partition of a rewritten topic."""
 
     partition: int
     records: int
@@ -359,48 +355,48 @@ class RekeySink(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Raise `UserError` if this machine cannot reach the sink."""
+        """Reject a machine that cannot access the sink."""
         ...
 
     def follow_source(self, source: ObservedSource) -> RekeySink:
-        """Return this sink for a round over a source, which it stores with each commit."""
+        """Return this sink for one round of copying; it stores the source with each commit."""
         ...
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
-        """Return each partition's position in each source partition: all its records below are committed."""
+        """Return, per partition, the offset in each source partition below which all records are committed."""
         ...
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         """Write records of several source partitions, in source order; yield after each commit.
 
-        Committed records are skipped. At the end, the partition has all its records below `through`.
+        Committed records are skipped. In the end, the partition has all its records below `through`.
 
         Raises:
-            LostRaceError: Another process writes this partition now.
-            SourceChangedError: The sink is no copy of the followed log.
+            LostRaceError: Another process writes this partition.
+            SourceChangedError: The sink is no copy of the source.
         """
         ...
 
     def read_written_digest(self) -> Digest:
-        """Return the digest of all records ever written."""
+        """Return the digest of all written records."""
         ...
 
 
 class TopicProducer(Protocol):
-    """Writes new records of one topic; the platform assigns partitions and offsets. Not thread-safe."""
+    """Writes new records to one topic; the platform assigns partitions and offsets. Not thread-safe."""
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Buffer a batch of `INPUT_SCHEMA`, written at the latest by `flush`."""
+        """Buffer a batch of `INPUT_SCHEMA`; write it at the latest in `flush`."""
         ...
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write the buffered records; return each partition's gain since the last call."""
+        """Write the buffered records; return the offsets appended per partition since the last call."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """A numbered batch of a stream; publishing it again has no effect."""
+    """A numbered batch of a stream; publishing it twice has no effect."""
 
     stream: str
     number: int
@@ -408,9 +404,9 @@ class NumberedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StagedAppend:
-    """New records that a task staged since `put_ms`, by partition. Picklable, small.
+    """New records that a task staged at `put_ms`, by partition. Picklable and small.
 
-    `input_digest` is the digest of the task's input, independent of assigned partitions and times.
+    `input_digest` is the digest of the task's input, without assigned partitions and times.
     """
 
     put_ms: int
@@ -419,35 +415,35 @@ class StagedAppend:
 
 
 class AppendSink(Protocol):
-    """A sink in which many tasks stage new records, and one publication makes all readable, or none.
+    """A sink in which many tasks stage new records. One publication makes all of them readable, or none.
 
-    Picklable. Unpublished records are swept after a day.
+    Picklable. Unpublished records are deleted after a day.
     """
 
     def check_shared(self) -> None:
-        """Raise `UserError` unless the driver sees files staged by this executor."""
+        """Reject an executor whose files the driver cannot read."""
         ...
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
         """Stage batches with a `TopicProducer`'s columns, in order.
 
-        Records without key and partition rotate, from a partition that depends on `task`.
+        `task` determines the first partition of records without key and partition.
         """
         ...
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Make the records readable, in the order passed; `False`: the batch was published before.
+        """Publish the records in order; return `False` if the batch is already published.
 
         Raises:
             ProducerFencedError: Another writer of the same stream took over; nothing is readable.
-            UserError: The topic is gone or a mirror, or the stream has other or later records; nothing is readable.
+            UserError: The topic is deleted or a mirror, or the stream has other or later records; nothing is readable.
             RetryableError: The store did not answer in time; publish a numbered batch again unchanged.
         """
         ...
 
 
 def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
-    """Return the partitions that are new or have records at or after `ends`; transaction markers do not count."""
+    """Return partitions that are new or have records at or after `ends`, not counting transaction markers."""
     partitions = []
     for number, bounds in sorted(log.read_bounds().items()):
         begin = max(ends.get(number, 0), bounds.start)
@@ -457,20 +453,20 @@ def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]
     return partitions
 
 
-# Logs are appended to, or cut and then appended to under a later epoch. So two logs with the same start and the same
-# last epoch below an offset are equal below it.
+# A truncated log continues under a later epoch. So two logs with the same start and the same last epoch below an offset
+# are equal below it.
 
 
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."
 
 
 def check_source_unchanged(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
-    """Reject a source that is no longer the log a mirror's partition was copied from.
+    """Reject a source that has changed since a mirror's partition was copied.
 
-    Read the mirror's end before the source: another process may advance the mirror.
+    Read the mirror's end before the source, because another process may advance the mirror.
 
     Raises:
-        SourceChangedError: The source was recreated, ends before the mirror, or was rewritten below its end.
+        SourceChangedError: The source was created again, ends before the mirror, or was rewritten below its end.
     """
     where = f"{name}, partition {partition}"
     if reached.topic_id is not None and source.topic_id not in {None, reached.topic_id}:
@@ -489,7 +485,7 @@ def check_source_unchanged(name: str, partition: int, reached: SinkPosition, sou
 
 
 def check_copy_current(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
-    """Raise `RetryableError` if a staged copy was read before the mirror's last known epoch."""
+    """Raise `RetryableError` if the source was read before the mirror's newest epoch."""
     bounds = source.bounds.get(partition)
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
         return

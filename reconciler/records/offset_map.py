@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Plans need no numpy, so only functions over columns import it.
+# Only functions over columns import numpy.
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
-"""Pieces in a full chunk: a few kilobytes, rewritten with every append."""
+"""Maximum number of pieces in a chunk, which each append rewrites."""
 
 
 class Piece(NamedTuple):
-    """A run of copied records without gaps in source and copy."""
+    """A run of records with consecutive offsets in source and copy."""
 
     source: int
     target: int
@@ -42,13 +42,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some pieces of an offset map, in order of both offsets. A partition's chunks count from 0."""
+    """Some pieces of an offset map, in order. A partition's chunks are numbered from 0."""
 
     number: int = 0
     pieces: tuple[Piece, ...] = ()
 
     def to_document(self) -> dict[str, object]:
-        """Return the ledger's form of the chunk: per piece the gaps on both sides and its length."""
+        """Return the chunk as stored: per piece the gaps on both sides and its length."""
         numbers: list[int] = []
         source = target = 0
         for piece in self.pieces:
@@ -58,7 +58,7 @@ class Chunk:
 
 
 def parse_chunk(number: int, document: Mapping[str, Any]) -> Chunk:
-    """Return a chunk from its ledger form."""
+    """Return a stored chunk."""
     numbers = document["pieces"]
     pieces: list[Piece] = []
     source = target = 0
@@ -70,7 +70,7 @@ def parse_chunk(number: int, document: Mapping[str, Any]) -> Chunk:
 
 
 def make_pieces(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
-    """Return the pieces for records with these offsets in source and copy, in order."""
+    """Return the pieces for records with these offsets in source and copy."""
     if not len(sources):
         return ()
     import numpy as np
@@ -83,10 +83,7 @@ def make_pieces(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) 
 
 
 def append_pieces(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
-    """Return the chunks to write when pieces are added to a map's last chunk; empty if none is added.
-
-    Adjacent pieces are joined.
-    """
+    """Add pieces to a map's last chunk, and join adjacent ones; return the changed and new chunks."""
     joined = _join_pieces([*chunk.pieces[-1:], *pieces])
     if joined == [*chunk.pieces[-1:]]:
         return []
@@ -107,7 +104,7 @@ def _join_pieces(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 class OffsetMap:
-    """The map of one partition. Its source was copied up to `through`, including gaps."""
+    """The offset map of one partition. The source was copied up to `through`, including gaps."""
 
     def __init__(self, chunks: Iterable[Chunk], through: int) -> None:
         ordered = sorted(chunks, key=lambda chunk: chunk.number)
@@ -120,9 +117,9 @@ class OffsetMap:
         return iter(self._pieces)
 
     def find_target(self, source: int) -> int | None:
-        """Return the offset in the copy for a reader at a source offset; `None`: not copied yet.
+        """Return the offset in the copy for a source offset; `None` if it is not copied.
 
-        A gap, a marker or an offset before the copy maps to the next record.
+        An offset without a record maps to the next record.
         """
         if source > self.through or not self._pieces:
             return None
@@ -134,7 +131,7 @@ class OffsetMap:
         return self._pieces[at].target_end
 
     def find_target_end(self, source: int) -> int:
-        """Return the copy's offset after the last record below a source offset; 0 without one."""
+        """Return the copy's offset after the last record below a source offset; 0 if none is copied."""
         at = bisect_left(self._starts, source) - 1
         if at < 0:
             return 0
@@ -142,7 +139,7 @@ class OffsetMap:
         return piece.target + min(source, piece.source_end) - piece.source
 
     def find_sources(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the source offsets of the copy's records; -1: not copied."""
+        """Return the source offset of each offset in the copy; -1 stands for an offset without a copied record."""
         import numpy as np
 
         if not self._pieces:
@@ -155,7 +152,7 @@ class OffsetMap:
         return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
 
     def find_source(self, target: int) -> int:
-        """Return the source offset of the first copied record from a target offset on, else `through`."""
+        """Return the source offset of the first copied record at or after an offset of the copy, or `through`."""
         at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
         if at == len(self._pieces):
             return self.through

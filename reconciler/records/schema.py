@@ -39,11 +39,11 @@ INPUT_SCHEMA: Final = pa.schema(
         *_FIELDS[3:],
     ]
 )
-"""Records to be produced: without offset; partition and time are optional."""
+"""Records to be produced, without offsets. Partition and time may be null."""
 
 
-# Header names in Kafka may not be UTF-8. An invalid byte becomes the private character `U+10F700` plus the byte. Such
-# characters in a name are escaped too, so the mapping is reversible.
+# Header names in Kafka may be invalid UTF-8. An invalid byte becomes the private character `U+10F700` plus the byte. Such
+# characters in a name are escaped, so the mapping is reversible.
 
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
@@ -54,7 +54,7 @@ _TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
 
 
 def encode_name_as_text(name: bytes) -> str:
-    """Return a header name as text, with bytes that are not UTF-8 as private characters."""
+    """Return a header name as text, with invalid bytes as private characters."""
     text = name.decode("utf-8", "surrogateescape")
     if any(mark in name for mark in _MARKS):
         text = _ESCAPED.sub(lambda one: one[0].encode().decode("ascii", "surrogateescape"), text)
@@ -67,12 +67,12 @@ def decode_text_as_name(text: str) -> bytes:
 
 
 def decode_name(text: str) -> str:
-    """Return the header name as a `surrogateescape` string."""
+    """Return the header name in a text, decoded with `surrogateescape`."""
     return text if text.isascii() else decode_text_as_name(text).decode("utf-8", "surrogateescape")
 
 
 def to_name_column(names: Sequence[str | bytes]) -> pa.Array[Any]:
-    """Return a column of names: decoded, or bytes that are not UTF-8."""
+    """Return a column of header names as text."""
     if bytes in set(map(type, names)):
         return pa.array(
             [encode_name_as_text(name if isinstance(name, bytes) else name.encode()) for name in names], pa.string()
@@ -86,12 +86,12 @@ def to_name_column(names: Sequence[str | bytes]) -> pa.Array[Any]:
 
 
 def has_private_characters(texts: pa.Array[Any]) -> bool:
-    """Return whether a text may differ from its decoded name."""
+    """Return whether a text may differ from its header name."""
     return any(_is_in(mark, texts) for mark in _MARKS)
 
 
 def has_nul(texts: pa.Array[Any]) -> bool:
-    """Return whether a name may contain byte 0, which ends a text in C."""
+    """Return whether a name may contain byte 0."""
     return _is_in(b"\0", texts)
 
 
@@ -104,12 +104,12 @@ LONGEST_PATTERN: Final = 10_000
 
 
 def match_names(pattern: str, full_names: Sequence[str]) -> list[str]:
-    """Return the names that a pattern matches as a whole, as Java's `Pattern.matches`."""
+    """Return the names that a regular expression matches completely."""
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression of {len(pattern):,} characters"
         raise UserError(message, hint=f"It has at most {LONGEST_PATTERN:,}.")
     try:
-        pc.match_substring_regex(pa.array([""]), pattern)  # alone first: a ')' must not end the group around it
+        pc.match_substring_regex(pa.array([""]), pattern)  # Reject a `)` that would end the group below.
         is_match = pc.match_substring_regex(pa.array(full_names, pa.string()), rf"\A(?:{pattern})\z")
     except (pa.ArrowException, UnicodeEncodeError) as error:
         message = f"{pattern!r} is not a regular expression: {str(error).removeprefix('Invalid regular expression: ')}"
@@ -119,12 +119,11 @@ def match_names(pattern: str, full_names: Sequence[str]) -> list[str]:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AFTER_TIME: Final = 1 << 63
-"""Milliseconds are stored in 63 bits."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class BadTimeError(ValueError):
-    """A cell that is not a time; `row` counts from 0 in its batch. `is_early`: before 1970."""
+    """A cell that is not a time. `row` counts from 0 in its batch; `is_early` means before 1970."""
 
     def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
         super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
@@ -132,7 +131,7 @@ class BadTimeError(ValueError):
 
 
 def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
-    """Return cells as int64 milliseconds since 1970; null stays null. Raises `BadTimeError`."""
+    """Return cells as int64 milliseconds since 1970, or null. Raises `BadTimeError`."""
     times = _convert_column(column) if isinstance(column, pa.Array) else _convert_cells(column)
     early = pc.index(pc.less(times, 0), pa.scalar(value=True)).as_py()
     if early >= 0:
@@ -147,10 +146,10 @@ def _convert_column(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         times = column.cast(pa.timestamp(kind.unit))
         milliseconds = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-        # Times before 1970 must stay negative; `floor_temporal` overflows at the lowest time.
+        # Times before 1970 must be negative, and `floor_temporal` overflows at the lowest time.
         return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(milliseconds, -1), milliseconds)
     if pa.types.is_integer(kind):
-        with suppress(pa.ArrowInvalid):  # too large: checked one by one
+        with suppress(pa.ArrowInvalid):  # Too large; check one by one.
             return column.cast(pa.int64())
     return _convert_cells(_to_python(row, cell) for row, cell in enumerate(column))
 
@@ -158,7 +157,7 @@ def _convert_column(column: pa.Array) -> pa.Array:
 def _to_python(row: int, cell: pa.Scalar[Any]) -> object:
     try:
         return cell.as_py()
-    except (ValueError, OverflowError, KeyError):  # not UTF-8; or in lists, a time beyond its calendar or without zone
+    except (ValueError, OverflowError, KeyError):  # Invalid UTF-8, or a list with an invalid time.
         raise BadTimeError(row, cell.type) from None
 
 
@@ -184,6 +183,6 @@ def _parse_milliseconds(row: int, cell: object) -> int | None:
 
 
 def parse_time_ms(text: str) -> int:
-    """Return an ISO 8601 time in ms, by default of UTC; raises `ValueError`."""
+    """Return an ISO 8601 time in ms; the default time zone is UTC. Raises `ValueError`."""
     time = datetime.fromisoformat(text.strip())
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

@@ -1,1 +1,1 @@
-"""Time, threads and text that every layer uses."""
+"""Time, threads and text for all packages."""

@@ -1,6 +1,6 @@
-"""Effects: the clock, sleep and threads that asynchronous code may use; debug notes for `--verbose`.
+"""Clock, sleep and threads for asynchronous code, and debug messages for `--verbose`.
 
-`state` and `applying` await only `Effects`, so tests run the same code on a seeded loop with a virtual clock.
+`state` and `applying` await only `Effects`, so tests run the same code with a virtual clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Effects(Protocol):
     """Clock, pauses and calls for asynchronous code."""
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run a blocking function off the loop and return its result."""
+        """Run a blocking function on another thread; return its result."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -31,19 +31,19 @@ class Effects(Protocol):
         ...
 
     def read_clock(self) -> float:
-        """Return seconds on a monotonic clock that also runs while the machine sleeps."""
+        """Return seconds on a monotonic clock that includes the machine's sleep."""
         ...
 
     def read_utc_time(self) -> datetime:
-        """Return the aware wall-clock time, for display only."""
+        """Return the wall-clock time with time zone, for display only."""
         ...
 
     def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Start work concurrent with the caller."""
+        """Start a concurrent task."""
         ...
 
     def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on a thread of its own, with other effects; return an idempotent function that ends the work."""
+        """Start work on a new thread; return a function that ends it and may be called again."""
         ...
 
 
@@ -53,22 +53,22 @@ def read_host_name() -> str:
 
 
 def build_process_id() -> str:
-    """Return an id of this process, unique among machines: `HOST:PID`."""
+    """Return `HOST:PID`, unique among machines."""
     return f"{read_host_name()}:{os.getpid()}"
 
 
-# Facts are numbers, keys and names; never contents or secrets.
+# Facts are numbers, keys and names, never contents or secrets.
 
 
 now = perf_counter
 
 
 def log_debug(logger: logging.Logger, message: str, /, **facts: object) -> None:
-    """Log a message and its facts at debug level. Costs one comparison without listeners."""
+    """Log a message and facts at debug level."""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, extra={"facts": facts})
 
 
 def compute_elapsed_ms(began: float) -> float:
-    """Return the milliseconds since `began`, a result of `Effects.read_clock`."""
+    """Return the milliseconds since `began`, a time of `Effects.read_clock`."""
     return round((perf_counter() - began) * 1000, 3)

@@ -1,4 +1,4 @@
-"""HTTPS with urllib3: the proxy that the environment names, and the authorities that the caller trusts."""
+"""HTTPS with urllib3, the environment's proxy and the caller's certificate authorities."""
 
 from __future__ import annotations
 
@@ -23,15 +23,12 @@ def is_success(status: int) -> bool:
 
 @cache
 def make_ssl_context(file: str | None = None, folder: str | None = None, *, extra: str = "") -> ssl.SSLContext:
-    """Return a context that trusts a PEM file, else a folder, else the public authorities, and always `extra` (PEM).
-
-    Cached: loading certificates is slow.
-    """
+    """Return a cached context that trusts a PEM file, else a folder, else public authorities, and always `extra` (PEM)."""
     try:
         context = ssl.create_default_context(
             cafile=file or (None if folder else get_cert_path(verify=True)), capath=None if file else folder
         )
-    except OSError as error:  # includes `ssl` errors
+    except OSError as error:  # `ssl` errors are included.
         message = f"the certificates in {file or folder} cannot be read: {error.strerror or error}"
         raise UserError(message, hint="Correct SSL_CERT_FILE or SSL_CERT_DIR.") from error
     if extra:
@@ -40,7 +37,7 @@ def make_ssl_context(file: str | None = None, folder: str | None = None, *, extr
 
 
 def open_pool(url: str, context: ssl.SSLContext | None, headers: Mapping[str, str] | None = None) -> PoolManager:
-    """Return connections to the host of `url`, without retries; callers pass `redirect=False`."""
+    """Return a connection pool for the host of `url`, without retries; callers pass `redirect=False`."""
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
@@ -56,5 +53,5 @@ def open_pool(url: str, context: ssl.SSLContext | None, headers: Mapping[str, st
             retries=False,
         )
     except ValueError as error:
-        message = "the proxy that the environment names cannot be used"  # its value may hold a password
+        message = "the proxy that the environment names cannot be used"  # Its URL may contain a password.
         raise UserError(message, hint="Correct HTTPS_PROXY, or name the host in NO_PROXY.") from error

@@ -1,6 +1,6 @@
-"""Retries: how long to pause after a failed try, and when to give up.
+"""Retries: pauses between attempts, and limits of attempts and time.
 
-Correctness never depends on a pause. Blocking calls use `Tries.wait`; asynchronous code awaits `Effects.sleep`.
+Blocking calls use `Tries.wait`; asynchronous code awaits `Effects.sleep`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLINGS: Final = 60
-"""Limit of the exponent: a larger one overflows a float."""
+"""Maximum exponent; a larger one overflows a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff: `first_s`, doubled after each try, at most `longest_s`.
+    """Exponential backoff: `first_s`, doubled after each attempt, at most `longest_s`.
 
-    `spread` is the random fraction of a pause (0: none), so that losers of a race retry apart.
+    `spread` is the random fraction of a pause, which separates concurrent retries.
     """
 
     first_s: float
@@ -26,13 +26,13 @@ class Backoff:
     spread: float = 1.0
 
     def compute_pause(self, tries: int, *, least_s: float = 0.0) -> float:
-        """Return the seconds to pause after `tries` failed tries; `least_s` raises the first pause."""
+        """Return the seconds to pause after `tries` failed attempts; `least_s` is the minimum of the first pause."""
         pause = max(self.first_s, least_s) * 2.0 ** min(tries - 1, _DOUBLINGS)
         return shorten_randomly(min(pause, self.longest_s), self.spread)
 
 
 class Tries:
-    """Counts and times the tries of one call: at most `attempts`, none after `within_s`."""
+    """Counts and times the attempts of one call: at most `attempts`, none after `within_s`."""
 
     def __init__(self, backoff: Backoff, *, attempts: int | None = None, within_s: float | None = None) -> None:
         self.failed = 0
@@ -43,34 +43,34 @@ class Tries:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the first try."""
+        """Seconds since the first attempt."""
         return time.monotonic() - self._began
 
     @property
     def has_ended(self) -> bool:
-        """Whether the try that just failed was the last."""
+        """Whether the failed attempt was the last."""
         return self.would_end_after(0.0)
 
     def would_end_after(self, pause_s: float) -> bool:
-        """Return whether no try is left after a pause of `pause_s`."""
+        """Return whether no attempt is allowed after a pause of `pause_s`."""
         is_last = self._attempts is not None and self.failed + 1 >= self._attempts
         return is_last or (self._within_s is not None and self.elapsed_s + pause_s >= self._within_s)
 
     def wait(self, pause_s: float | None = None, *, least_s: float = 0.0) -> None:
-        """Count a failed try, and pause before the next."""
+        """Count a failed attempt, and pause before the next."""
         self.failed += 1
         pause(self._backoff.compute_pause(self.failed, least_s=least_s) if pause_s is None else pause_s)
 
 
 def pause(seconds: float) -> None:
-    """Block for `seconds` before the next try."""
+    """Block for `seconds`."""
     time.sleep(seconds)  # noqa: TID251 - a blocking call below Effects; correctness never depends on it
 
 
 def shorten_randomly(seconds: float, part: float) -> float:
-    """Return a pause shortened randomly by at most the fraction `part`."""
+    """Return a pause shortened by a random fraction of at most `part`."""
     return seconds * (1 - part * secrets.randbits(32) / (1 << 32))
 
 
 def skip_check() -> None:
-    """Do nothing: the lease check of callers without a lease."""
+    """Do nothing, as the lease check of a caller without a lease."""

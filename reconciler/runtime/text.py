@@ -1,6 +1,6 @@
 """Text for people: escaping, amounts, lists of names, parser errors, and "Did you mean …?".
 
-Escaped text cannot move a cursor, change colours, reorder or begin a line, or act as a pipeline's command (`::error::`
+Escaped text cannot move a cursor, change colours, reorder text, begin a line, or act as a pipeline's command (`::error::`
 at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-# Controls (C0, DEL, C1), line and paragraph separators, direction and width marks, noncharacters, surrogates.
+# Controls, line and paragraph separators, direction and width marks, noncharacters, surrogates.
 _HIDDEN: Final = (
     "\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"
 )
@@ -24,7 +24,7 @@ _IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 _COMMAND: Final = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*)::|##(?=\[|vso\[)", re.MULTILINE)
 _COMMANDS: Final = ("::", "##[", "##vso[")
 _MAX_MESSAGE_CHARS: Final = 2_000
-"""Limit of a quoted message, so that no page of HTML is printed."""
+"""Maximum length of a quoted message, such as a page of HTML."""
 
 
 def escape_invisible(text: str) -> str:
@@ -33,13 +33,13 @@ def escape_invisible(text: str) -> str:
 
 
 def to_one_line(text: str) -> str:
-    """Return a foreign message on one line, cut at 2,000 characters."""
+    """Return another program's message on one line, cut at 2,000 characters."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_MESSAGE_CHARS else f"{line[:_MAX_MESSAGE_CHARS]} …"
 
 
 def escape_commands(text: str) -> str:
-    """Escape the beginnings of pipeline commands in text of several lines."""
+    """Escape the beginnings of pipeline commands in a text."""
     return _COMMAND.sub(_escape_command, text) if any(command in text for command in _COMMANDS) else text
 
 
@@ -51,7 +51,7 @@ def escape_json(body: bytes) -> bytes:
 
 
 def escape_non_utf8(text: str) -> str:
-    """Return a file name with bytes that are not UTF-8 escaped, for JSON."""
+    """Return a file name for JSON, with invalid bytes escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -119,7 +119,7 @@ def explain_invalid_json(error: orjson.JSONDecodeError, body: bytes) -> str:
 
 
 def end_sentence(text: str) -> str:
-    """Return `text` with a full stop if it has no closing punctuation."""
+    """Return `text` with a full stop unless it ends with punctuation."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -155,7 +155,7 @@ def format_rough_count(count: int) -> str:
 
 
 def pluralize(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
-    """Return a count and its noun: `1 topic`, `2,000 topics`; `grouping` separates thousands."""
+    """Return a count and its noun: `1 topic`, `2,000 topics`. `grouping` separates thousands."""
     return f"{count:{grouping}} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -184,7 +184,7 @@ def _format_amount(amount: float) -> str:
 
 
 FEW: Final = 3
-"""Number of names that fit into a sentence."""
+"""Number of names in a sentence."""
 _MAX_WORDS: Final = 12
 
 
@@ -192,17 +192,17 @@ _SHORT_RUN: Final = 8
 
 
 def shorten_run_id(run: str | None) -> str:
-    """Return the last eight characters of a run's id; the first ones are its time."""
+    """Return the last eight characters of a run's id, which differ even for runs at the same time."""
     return (run or "")[-_SHORT_RUN:]
 
 
 def is_run_id(typed: str, run: str | None) -> bool:
-    """Return whether a user means this run: by its id, or by at least the characters of `shorten_run_id`."""
+    """Return whether a user typed this run's id, or at least its last eight characters."""
     return typed == run or (len(typed) >= _SHORT_RUN and (run or "").endswith(typed))
 
 
 def list_first(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
-    """Return the first names on one line, with the number of those left out."""
+    """Return the first names on one line, with the number of further ones."""
     named = ", ".join(names[:most])
     return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
@@ -215,13 +215,13 @@ def list_choices(words: Iterable[str]) -> str:
 
 
 LIKENESS: Final = 0.6
-"""Least similarity of a suggested word, from 0 to 1."""
+"""Minimum similarity of a suggested word, from 0 to 1."""
 
 
 def find_similar(word: str, known: Iterable[str], *, most: int = 1, likeness: float = LIKENESS) -> list[str]:
     """Return the known words similar to `word`, most similar first.
 
-    Addresses are compared part by part: an equal kind and cluster do not make names similar.
+    Addresses are compared part by part, so that an equal kind and cluster do not count.
     """
     from difflib import get_close_matches  # noqa: PLC0415 - needed for errors only
 
@@ -232,7 +232,7 @@ def find_similar(word: str, known: Iterable[str], *, most: int = 1, likeness: fl
 
 
 _MAX_CANDIDATES: Final = 50
-"""Number of addresses compared letter by letter, out of perhaps ten thousand."""
+"""Maximum number of addresses compared by letter."""
 
 
 def _is_near(address: str, other: str) -> bool:
@@ -259,7 +259,7 @@ def _count_edits(one: str, other: str) -> int:
 
 
 def find_similar_spelling(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word most similar to `word`, preferably one that differs only in case, `-` or `_`."""
+    """Return the known word most similar to `word`; differences in case, `-` and `_` do not count."""
     words = sorted(known)
     folded = _fold_case(word)
     same = next((candidate for candidate in words if _fold_case(candidate) == folded), None)
@@ -267,7 +267,7 @@ def find_similar_spelling(word: str, known: Iterable[str]) -> list[str]:
 
 
 def format_suggestion(near: Sequence[str], *, otherwise: str = "", then: str = "") -> str:
-    """Return "Did you mean …?" for `near`, or `otherwise` if it is empty; `then` is appended."""
+    """Return "Did you mean …?" for `near`, or `otherwise` if that is empty; `then` is appended."""
     question = f"Did you mean {' or '.join(near)}?" if near else otherwise
     return f"{question} {then}" if question and then else question or then
 

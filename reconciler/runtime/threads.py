@@ -1,4 +1,4 @@
-"""Threads: bounded parallel calls, and the Effects of production."""
+"""Bounded parallel calls, and the `Effects` for production."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_QUEUED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class CallPool:
-    """A thread pool, and how many calls may be queued in it."""
+    """A thread pool with a maximum number of queued calls."""
 
     pool: ThreadPoolExecutor
     waiting: int
@@ -47,19 +47,19 @@ class CallPool:
 
 
 def run_in_parallel(call: Callable[[A], object], items: Iterable[A], *, name: str) -> None:
-    """Call `call` for each item in parallel; return once all are done."""
+    """Call `call` for each item in parallel, and wait for all calls."""
     for _ in map_in_parallel(call, items, name=name):
         pass
 
 
 def map_in_parallel(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
-    """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads."""
+    """Yield the results of parallel calls in order of `items`; `name` prefixes the threads' names."""
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
         yield from CallPool(threads, _MAX_QUEUED).map_calls(call, items)
 
 
 def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
-    """Wait for all calls; return their results and errors of the expected types, by name. Other errors are raised."""
+    """Wait for all calls; return their results and expected errors by name. Raise other errors."""
     results: dict[str, R] = {}
     errors: dict[str, E] = {}
     for name, future in futures.items():
@@ -71,14 +71,14 @@ def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[
 
 
 class Memo:
-    """A cache that threads share: the first caller of a key computes its value; errors reach all callers."""
+    """A cache for several threads. The first caller of a key computes its value; errors reach all callers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answers: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, ask: Callable[[], R]) -> R:
-        """Return the value of `key`, computed by calling the first caller's `ask`."""
+        """Return the value of `key`; the first caller computes it with `ask`."""
         with self._lock:
             answer = self._answers.get(key)
             is_first = answer is None
@@ -94,10 +94,7 @@ class Memo:
 
 
 class Workers:
-    """At most `most` daemon threads, started on demand; a hanging call does not keep the program alive.
-
-    The standard library joins its threads at exit.
-    """
+    """At most `most` daemon threads, started on demand. A hanging call does not prevent the exit."""
 
     def __init__(self, most: int, *, name: str) -> None:
         self._most = most
@@ -141,25 +138,25 @@ def _run_call(function: Callable[[], object], future: Future[object]) -> None:
 T = TypeVar("T")
 
 _EXTRA_THREADS: Final = 9
-"""Five threads for jobs, and four for writes of the state, which never wait."""
+"""Five threads for jobs, and four for writes of the state."""
 
 _RUNNING_CALL_S: Final = 1.3
-"""Longest wait in seconds after `hurry` for running calls."""
+"""Maximum seconds to wait after `hurry` for running calls."""
 _ENDING_CALL_S: Final = 2.2
-"""Longest wait in seconds after `hurry` for calls that end the run; CI kills a job soon after."""
+"""Maximum seconds to wait after `hurry` for calls that end the run."""
 _HURRIED_PAUSE_S: Final = 0.05
 
-# Leases must age while a machine sleeps; macOS has no CLOCK_BOOTTIME.
+# Leases must expire while a machine sleeps. macOS has no CLOCK_BOOTTIME.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def read_monotonic_s() -> float:
-    """Return seconds on a monotonic clock that also runs while the machine sleeps."""
+    """Return seconds on a monotonic clock that includes the machine's sleep."""
     return time.clock_gettime(_CLOCK)
 
 
 class ThreadEffects:
-    """Effects of production, for one event loop.
+    """`Effects` for production, for one event loop.
 
     After `hurry`, a late call raises `StoppedError` and continues on a daemon thread.
     """
@@ -171,10 +168,10 @@ class ThreadEffects:
         self._bell: asyncio.Future[None] | None = None
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run a blocking function off the loop and return its result.
+        """Run a blocking function on another thread; return its result.
 
         Raises:
-            StoppedError: The function did not return in time after `hurry`: its outcome is unknown.
+            StoppedError: The function did not return in time after `hurry`, so its outcome is unknown.
         """
         began = self.read_clock()
         bell = self._create_stop_future()
@@ -191,41 +188,41 @@ class ThreadEffects:
                 raise _stopped_error()
             return answer.result()
         finally:
-            answer.cancel()  # no effect once done; a call that is still queued never starts
+            answer.cancel()  # A queued call does not start.
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; only briefly after `hurry`."""
+        """Wait for a number of seconds, but only briefly after `hurry`."""
         if self._hurried_at is None:
             await asyncio.wait({self._create_stop_future()}, timeout=seconds)
         else:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
-        """From now on, wait only briefly for each call. Thread-safe, signal-safe, idempotent."""
+        """Limit all further waits. Thread-safe, signal-safe, idempotent."""
         if self._hurried_at is None:
             self._hurried_at = self.read_clock()
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits on it
+            with suppress(RuntimeError):  # The loop is closed.
                 self._loop.call_soon_threadsafe(self._signal_stop)
 
     def read_clock(self) -> float:
-        """Return seconds on a monotonic clock that also runs while the machine sleeps."""
+        """Return seconds on a monotonic clock that includes the machine's sleep."""
         return read_monotonic_s()
 
     def read_utc_time(self) -> datetime:
-        """Return the aware wall-clock time."""
+        """Return the wall-clock time with time zone."""
         return datetime.now(UTC)  # noqa: TID251 - this is the port through which time enters
 
     def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Start work concurrent with the caller."""
+        """Start a concurrent task."""
         return asyncio.get_running_loop().create_task(work)
 
     def close(self) -> None:
-        """Accept no more calls; running ones are not awaited."""
+        """Accept no more calls, without waiting for running ones."""
         self._workers.close()
 
     def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on a thread with its own loop and threads; return a function that ends it."""
+        """Start work on a thread with its own loop; return a function that ends it."""
         apart = _LoopThread(work)
         apart.start()
         return apart.end
@@ -277,5 +274,5 @@ class _LoopThread(threading.Thread):
         self._has_task.wait()
         task = self._task
         if task is not None:
-            with suppress(RuntimeError):  # the loop is closed: the work has ended
+            with suppress(RuntimeError):  # The loop is closed.
                 self._loop.call_soon_threadsafe(task.cancel)
