@@ -164,7 +164,6 @@ def release_claim(archive: Archive, mark: str, *, now_ms: int) -> None:
 
 _STORAGE_CONFIGS = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
-"""Configs that let a mount read the records from object storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,6 @@ class ArchivedTopic:
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
     effective: Mapping[str, str] = field(default_factory=dict)
-    """All effective values, including the cluster's defaults."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 

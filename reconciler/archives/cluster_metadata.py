@@ -43,7 +43,6 @@ class StoredPart:
     bytes: int
     entries: int
     written_ms: int
-    """Time of the last change."""
     mark: str = ""
     """For groups, the hint of the listing from which they were read."""
 
@@ -62,7 +61,6 @@ class StoredMetadata:
 
     cluster_id: str
     serial: int
-    """Serial of the catalog."""
     revision: int
     parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)

@@ -13,7 +13,6 @@ STORAGE: Final = "storage.json"
 REMOTE_TOPICS: Final = "topics/"
 TOPIC_MANIFEST: Final = "topic.json"
 MOUNTABLE: Final = "mountable/"
-"""Ownership registers of detached topics."""
 CLUSTER_METADATA: Final = "metadata/"
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4

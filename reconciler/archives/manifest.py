@@ -45,7 +45,6 @@ _SHAPE: Final = {
 
 
 NOBODY: Final = "nobody"
-"""Owner of a detached topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +224,7 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
 JOINED: Final = 8
 """Number of adjacent pages of similar size that are merged."""
 _LARGEST: Final = 8 * 1024 * 1024
-"""Maximum size of a merged page in bytes."""
 _ENTRY: Final = 300
-"""Approximate size of an entry in bytes."""
 
 
 class ManifestSpill:
@@ -315,7 +312,7 @@ class ManifestSwap:
     ) -> Manifest | None:
         """Change a manifest with one swap; return the new manifest, or `None` if it did not change.
 
-        `change` gets the manifest, or an empty one, and is repeated after a lost race. A later tiered epoch prevents it.
+        `change` gets the manifest, or an empty one, and may run again. A later tiered epoch prevents the change.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -374,7 +371,7 @@ def delete_garbage(storage: ObjectStore, garbage: Garbage) -> None:
         try:
             entries = read_page(storage, page)
         except MissingObjectError:
-            continue  # Its objects were deleted before.
+            continue
         storage.delete(iter_object_keys(entries))
         storage.delete([page.key])
 
@@ -391,7 +388,6 @@ def _drop_keys(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
 
 
 Change = Callable[[Manifest], Manifest | None]
-"""Returns the new manifest, or `None` for no change. May raise an error for a wrong owner."""
 _ROUNDS: Final = 20
 
 
@@ -432,7 +428,6 @@ class ManifestHandover:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
     def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
-        """Change one manifest and return it; return `None` if it does not exist or must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))

@@ -51,7 +51,7 @@ def check_storage_place(storage: ObjectStore, root: str | None = None) -> None:
 def _find_roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
     if storage.url.startswith(_FOLDER):
         for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
-            with suppress(ReconcilerError):  # Skip unreadable folders.
+            with suppress(ReconcilerError):
                 if _is_cluster(DirectoryStore(folder), CLUSTER):
                     yield DirectoryStore(folder)
 

@@ -80,7 +80,6 @@ class TopicManifest:
     location: TopicLocation
     owner: str
     serial: int
-    """Serial of the owner's catalog."""
     name: str
     partitions: int
     replication_factor: int = 1
@@ -88,7 +87,6 @@ class TopicManifest:
     effective: Mapping[str, str] = field(default_factory=dict)
     """Configs set on the topic, its namespaces or its cluster."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """The cluster's defaults at creation."""
     tiered_epoch: int = 0
     groups: Mapping[str, Mapping[int, CommittedOffset]] = field(default_factory=dict)
     """Committed offsets by group and partition, stored at the detach."""
@@ -235,7 +233,7 @@ def _parse(register: Register, held: RegisterSnapshot) -> TopicManifest:
     manifest = decode_object(register.store, register.key, held.value, TopicManifest.from_json)
     if build_topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
         raise damaged_error(register.store, register.key, f"it is that of {manifest.location}")
-    if not 1 <= manifest.partitions <= MAX_PARTITIONS:  # Readers process every partition.
+    if not 1 <= manifest.partitions <= MAX_PARTITIONS:
         raise damaged_error(
             register.store, register.key, f"it says that the topic has {manifest.partitions:,} partitions"
         )

@@ -216,7 +216,6 @@ def check_may_append(who: Permissions, catalog: Catalog, full_name: str) -> None
 
 def iter_rule_levels(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[RuleLevel]:
     """Yield the namespaces (outermost first) and the topic whose rules apply to a resource."""
-    # The relative name begins after `<namespace>:`.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
     for tier in list_levels(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)

@@ -67,7 +67,6 @@ class Admin:
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> None:
-        """Use `EmbeddedCluster.open` or `create` instead; `storage` is the cluster's object storage."""
         self.store = store
         self.storage = storage
         self.cluster_id = cluster_id
@@ -78,7 +77,6 @@ class Admin:
         self.cache_folder: str | None = None
         """Absolute path of the default cache folder for remote reads."""
         self.permissions = SUPER_USER
-        """Of the caller: `cluster.permissions.check_allowed(catalog, operation, kind, full name)`."""
 
     @property
     def context(self) -> ClusterContext:

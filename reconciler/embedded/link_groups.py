@@ -90,8 +90,6 @@ def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
 
 @dataclass
 class _OffsetCopy:
-    """Copies groups' offsets. It reads the catalog and each partition's end only once."""
-
     cluster: Admin
     catalog: Catalog
     _ends: dict[Place, int] = field(default_factory=dict)
@@ -140,7 +138,7 @@ class _OffsetCopy:
         self, place: Place, position: GroupPosition, existing: CommittedOffset | None
     ) -> CommittedOffset:
         if existing is not None and (existing.offset, existing.metadata) == (position.offset, position.metadata):
-            return existing  # It was clamped when it was copied.
+            return existing
         if place not in self._ends:
             self._ends[place] = read_partition_bounds(self.cluster.store, place).end
         return CommittedOffset(min(position.offset, self._ends[place]), position.metadata)

@@ -118,7 +118,7 @@ class ClusterLinks:
         """Clamp groups' offsets to the ends of a stopped mirror, then let producers append."""
         topic = get_topic(self.cluster.catalog.read(), full_name)
         if topic.active_mirror is not None:
-            return  # It became a mirror again.
+            return
         heads = read_heads(self.cluster.store, topic.id)
         held = {number: heads.get(number, _UNWRITTEN) for number in range(topic.partitions)}
         self.may_go_on()
@@ -273,9 +273,6 @@ def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) 
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
 
 
-# The functions below act as the super user of the other cluster.
-
-
 def list_offered_topics(
     catalog: Catalog, principal: str, only: Collection[str] | None = None
 ) -> dict[str, OfferedTopic]:
@@ -349,7 +346,6 @@ def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
 def _merge_source_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    """Return the merged rules, and the rules by path that the link owns."""
     changes, own = plan_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 

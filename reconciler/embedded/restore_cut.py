@@ -97,7 +97,6 @@ class HeadTruncation:
     def _split_log(self, head: Head, at: int) -> _SplitLog:
         split = _SplitLog()
         if at <= head.local_start:
-            # No local record remains.
             split.removed_pages += head.pages
             split.removed_entries += head.entries
             return split
@@ -333,7 +332,6 @@ class TopicTruncation:
         raise RetryableError(message, hint="`run` finishes that; then the restore continues.")
 
     def _find_remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
-        """Return the partition's manifest swap and location; `None` if it was never tiered."""
         catalog = self.catalog.read()
         name = find_current_name(catalog, partition.topic_id, partition.full_name)
         tiering = find_tiering(catalog, name, self.cluster_id) if name in catalog.topics else None

@@ -244,7 +244,6 @@ def reject_kms_key(url: str, kms_key_id: str | None) -> None:
 
 
 PROBE: Final = ".probe-"
-"""Prefix of the keys that `probe_conditions` writes."""
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
@@ -256,7 +255,7 @@ def probe_conditions(store: ObjectStore) -> list[str]:
     try:
         problems = _probe_key(store, key)
     except ReconcilerError:
-        with suppress(ReconcilerError):  # Report only the first error.
+        with suppress(ReconcilerError):
             store.delete([key])
         raise
     store.delete([key])

@@ -240,7 +240,6 @@ _GOOGLE: Final = {
 }
 _GOOGLE_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 _EMULATOR_BEARER: Final = "emulator"
-"""Token for emulators, which accept any token."""
 _AZURE: Final = {
     "account_name": ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     "account_key": ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
@@ -259,7 +258,6 @@ _DEVELOPMENT: Final = {
     "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "endpoint": "http://127.0.0.1:10000/devstoreaccount1",
 }
-"""Options for `UseDevelopmentStorage=true`; the key is public."""
 _AZURE_KINDS: Final = (
     ("account_key", "access_key"),
     ("sas_key", "sas_token"),
@@ -279,7 +277,7 @@ def _google_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict
     options = _read_environment(_GOOGLE, environ)
     if (path := options.get("application_credentials")) is not None and "service_account_key" not in options:
         body = _read_credentials(path, settings.url)
-        if '"service_account"' in body:  # Other machines may lack the file.
+        if '"service_account"' in body:
             del options["application_credentials"]
             options["service_account_key"] = body
     return options if settings.endpoint is None else {**options, "base_url": settings.endpoint.rstrip("/")}
@@ -348,16 +346,13 @@ def _read_credentials(path: str, url: str) -> str:
 POOL: Final = 64
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""Number of attempts if pauses begin short."""
 _FIRST_BACKOFF_MS: Final = 100
 _LONGEST_BACKOFF_SECONDS: Final = 20.0
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 _WHOLE_SECONDS: Final = 600
-"""Timeout of a request with its body."""
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Timeout of conditional writes and of reads that verify them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +370,6 @@ class CloudClients:
     """Opens the clients of a location on first use, once per process."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Store the settings without a request."""
         check_installed(settings)
         _check_settings(settings)
         self.settings = settings

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20
-"""Maximum size of a body that is sent in one request."""
 _PARTS_AT_ONCE: Final = 4
 _DELETED_AT_ONCE: Final = 256
 """Maximum number of objects in one deletion at Azure; Google needs one request per object."""
@@ -64,12 +63,10 @@ class CloudStore:
     """An object store under a prefix of an existing bucket or container."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Store the settings without a request."""
         self._place = BucketLocation.from_settings(settings)
         self._clients = CloudClients(settings)
 
     def __copy__(self) -> CloudStore:
-        """Return a store that resolves credentials again."""
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
@@ -254,7 +251,6 @@ class CloudStore:
             self._put_parts(name, (body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)))
 
     def _put_parts(self, name: str, pieces: Iterator[bytes | memoryview]) -> None:
-        """Send an object in parts; raise errors of `pieces` unchanged."""
         import obstore  # noqa: PLC0415 - lazy import
 
         with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
@@ -268,7 +264,6 @@ class CloudStore:
                     raise
 
     def _is_whole(self, name: str, size: int) -> bool:
-        """Return whether the object was completed, although the last answer was lost."""
         import obstore  # noqa: PLC0415 - lazy import
 
         try:
@@ -311,7 +306,6 @@ class CloudStore:
                     pass
 
     def _are_deleted(self, names: Sequence[str]) -> bool:
-        """Delete objects in one request, with retries; return false if one was missing."""
         import obstore  # noqa: PLC0415 - lazy import
 
         tries = Tries(_BACKOFF, attempts=_TRIES)
@@ -324,7 +318,7 @@ class CloudStore:
                 if is_missing(error):
                     return False
                 if tries.has_ended or read_http_status(error) or not is_outcome_unknown(error):
-                    raise  # The client has already retried.
+                    raise
                 tries.wait()
             else:
                 return True
@@ -364,7 +358,6 @@ def _build_get_options(wanted: tuple[int, int] | None) -> GetOptions:
 
 
 def _classify_error(error: Exception) -> WriteOutcome | None:
-    """Return the outcome of a failed write; `None` if a retry would not help."""
     if not is_obstore_error(error):
         return None
     if is_condition_failed(error):

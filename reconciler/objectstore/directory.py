@@ -48,14 +48,12 @@ from reconciler.runtime.retry import Backoff, Tries
 StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
-"""Number of retries if another process removes the folder of a file."""
 LOCK_SECONDS: Final = 12.0
 """Longer than a rename takes, and shorter than the last 15 s of a lease."""
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.EBADF})
-"""Errors of file systems that cannot fsync folders."""
 _NO_KERNEL_COPY: Final = frozenset(
     {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 )
@@ -150,7 +148,7 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
-        target.write_bytes(body)  # Devices and pipes cannot be replaced.
+        target.write_bytes(body)
         return
     fresh = target.with_name(f".{create_nonce()}")  # Hidden from readers of `*.prom`.
     try:
@@ -162,7 +160,7 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
         fresh.replace(target)
         sync_folder(str(target.parent))
     finally:
-        with suppress(OSError):  # It was renamed, or the folder is not writable.
+        with suppress(OSError):
             fresh.unlink(missing_ok=True)
 
 
@@ -184,7 +182,7 @@ def _link(finished: str, target: str) -> None:
     try:
         os.link(finished, target)
     except OSError as error:
-        if error.errno == errno.EPERM:  # No hard links, as on exFAT.
+        if error.errno == errno.EPERM:
             raise OSError(errno.EOPNOTSUPP, "it has no hard links") from error
         raise
 
@@ -236,7 +234,7 @@ def remove_empty_folders(folder: str, *, above: str) -> None:
     while folder.startswith(f"{above}/"):
         try:
             os.rmdir(folder)
-        except OSError:  # It is not empty, or another process removed it.
+        except OSError:
             return
         folder = os.path.dirname(folder)
 
@@ -331,7 +329,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
             continue
         try:
             stat = entry.stat()
-        except FileNotFoundError:  # It was deleted since the folder was read.
+        except FileNotFoundError:
             continue
         hint = f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}"
         if stat.st_mtime > young:
@@ -354,7 +352,7 @@ def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEnt
         raise error_from_os_error(error, "list", os.path.join(root, base)) from error
     except NotADirectoryError:
         if not base:
-            raise  # The root is a file.
+            raise
         return []
     return sorted(named_entries, key=lambda pair: pair[0])
 
@@ -368,7 +366,6 @@ class DirectoryStore:
     """An object store in a directory, which is created at the first write."""
 
     def __init__(self, root: Path) -> None:
-        """Open the store under `root`, which is made absolute for executors."""
         self._root = Path(os.path.abspath(root))  # `Path.resolve` would follow links.
         self._folder = str(self._root)
         self._unfinished = f"{self._folder}/{RESERVED}/unfinished"
@@ -509,7 +506,6 @@ class DirectoryStore:
             yield stream
 
     def _remove_abandoned_files(self, fresh: float) -> None:
-        """Remove files of killed writers; `fresh` is the current time of the file system."""
         with os.scandir(self._unfinished) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):

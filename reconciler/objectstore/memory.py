@@ -31,7 +31,6 @@ class _Contents:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def store(self, key: str, body: bytes) -> Version:
-        """Store `body` under a new version; the caller holds the lock."""
         self.writes += 1
         version = Version(str(self.writes))
         self.objects[key] = StoredObject(body, version)

@@ -89,7 +89,7 @@ def restore_truncated(store: ObjectStore, key: str) -> bool:
     before = next((body for body in store.list_versions(key) if body is None or not is_truncated_json(body)), None)
     if before is None or not _is_object(before):
         return False
-    with suppress(LostRaceError):  # Another process has written it.
+    with suppress(LostRaceError):
         store.swap(key, before, expected=current.version)
     return True
 
@@ -113,7 +113,6 @@ _LOGGER: Final = logging.getLogger("reconciler.register")
 MARKS: Final = 256
 _FRAME_FIELDS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
-"""Default maximum duration of an update."""
 _TROUBLE_NAMES: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
 _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
@@ -232,7 +231,7 @@ class Register:
                 return swapped
             if tries.has_ended:
                 break
-            # Pauses grow with the duration of an attempt, because many retrying writers would slow down each other.
+            # Pauses grow with the duration of an attempt, since many retries slow down each other.
             tries.wait(least_s=2 * (tries.elapsed_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
@@ -251,7 +250,6 @@ class Register:
     def _try_known_state(
         self, known: RegisterSnapshot, change: Callable[[RegisterSnapshot | None], dict[str, Any] | None], mark: str
     ) -> RegisterSnapshot | None:
-        """Swap against a state that may be old; return `None` if that fails or nothing changes."""
         try:
             value = change(known)
         except ReconcilerError:

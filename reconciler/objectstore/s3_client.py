@@ -86,7 +86,7 @@ def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
         why = f"its answer has no {error.args[0]}" if isinstance(error, KeyError) else "its answer is not S3's"
         message = f"cannot {doing} {url}: the server is not an S3 store: {why}"
         raise StoreRefusedError(message, hint="Correct `endpoint`, or AWS_ENDPOINT_URL_S3.") from error
-    except ValueError as error:  # botocore rejects an endpoint or region.
+    except ValueError as error:
         message = f"cannot {doing} {url}: {error}"
         raise StoreRefusedError(
             message, hint="Correct `endpoint` and `region`, or the environment they come from."
@@ -211,7 +211,6 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
 def _describe_connection_failure(error: BotoCoreError) -> str:
     cause = find_root_cause(error)
     if isinstance(cause, OSError) and cause.strerror:
-        # The URL would repeat bucket and key.
         endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
         return f"{cause.strerror.lower()}{f' ({endpoint.scheme}://{endpoint.netloc})' if endpoint.netloc else ''}"
     return to_one_line(str(error)).rstrip(". ")
@@ -268,12 +267,10 @@ def build_copy_source(source: ObjectName) -> CopySourceTypeDef:
 POOL: Final = 64
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""Number of attempts if pauses begin at 100 ms, for the usual total duration."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Timeout of conditional writes, which may renew a lease (`swap.py`)."""
 _NO_PROFILE: Final = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
@@ -346,7 +343,7 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
     session = boto3.session.Session(botocore_session=core)
     # The shared loader is registered afterwards, because boto3's session changes its loader.
     core.register_component("data_loader", _load_descriptions())
-    draft = _open_client(session, settings, attempts=1)  # It reads environment and profile.
+    draft = _open_client(session, settings, attempts=1)
     complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
     if complete.force_path_style is None:
         style = _s3_options(draft).get("addressing_style", "path" if complete.endpoint is not None else "virtual")

@@ -110,9 +110,7 @@ def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | Non
 PART_BYTES: Final = 16 << 20
 """Size of an uploaded part; S3 allows 10,000 parts."""
 SINGLE_BYTES: Final = 32 << 20
-"""Maximum size of a body that is sent in one request."""
 COPIED_PART_BYTES: Final = 1 << 30
-"""Size of a part that the server copies within one request's timeout."""
 _AT_ONCE: Final = 4
 
 Json = dict[str, Any]
@@ -156,11 +154,11 @@ def _run_in_parts(
     upload = created["UploadId"]
     try:
         tags = _move_pieces(upload, pieces, move)
-        return {**created, **_complete_upload(client, target, upload, tags)}  # Either may report the encryption.
+        return {**created, **_complete_upload(client, target, upload, tags)}
     except BaseException:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
 
-        with suppress(BotoCoreError, ClientError):  # Report only the first error.
+        with suppress(BotoCoreError, ClientError):
             client.abort_multipart_upload(**target, UploadId=upload)
         raise
 
@@ -226,7 +224,6 @@ def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
 
 
 def _classify_error(error: Exception) -> WriteOutcome | None:
-    """Return the outcome of a failed write; `None` if a retry would not help."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
 
     match error:
@@ -267,7 +264,6 @@ def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None
 
 
 def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
-    """Return versions and deletions of an object, newest first, deletions before versions of the same second."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     bucket, key = target["Bucket"], target["Key"]
@@ -294,13 +290,11 @@ class S3Store:
     """An object store under a prefix of an existing bucket."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Store the settings without a request."""
         self._place = BucketLocation.from_settings(settings)
         self._clients = Clients(settings)
         self._kms_key_id = settings.kms_key_id
 
     def __copy__(self) -> S3Store:
-        """Return a store that resolves credentials again."""
         return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
@@ -416,7 +410,6 @@ class S3Store:
         return self._clients.retrying_client
 
     def _read_back(self, key: str) -> StoredObject | None:
-        """Read the object once, because a swap has little time."""
         address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._clients.single_try_client.get_object(**address), tries=1))

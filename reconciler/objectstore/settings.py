@@ -46,7 +46,6 @@ class Patience:
     upload_ms: int | None = None
     """Timeout of a request with a body, which is retried."""
     register_ms: int | None = None
-    """Timeout of a conditional write."""
     idle_ms: int | None = None
     """Time after which idle connections are not reused."""
 
@@ -114,7 +113,6 @@ class StoreSettings:
 
 
 LONGEST_KEY_BYTES: Final = 1_024
-"""Maximum length of a key."""
 
 
 class _NamingRules(NamedTuple):

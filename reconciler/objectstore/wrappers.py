@@ -112,7 +112,6 @@ def _refusals_as_faults() -> Iterator[None]:
 
 
 _GRAIN_MS: Final = 100
-"""Resolution of the sliding window in ms."""
 _LONGEST_MS: Final = 60 * 60 * 1000
 
 

@@ -1,7 +1,6 @@
 """CSV, JSON and Parquet files as streamed batches of records.
 
-Rows of `jsonl`, `csv` and `parquet` become JSON values, with key and time from chosen fields. `records` is the output of
-`topic consume`.
+Rows of `jsonl`, `csv` and `parquet` become JSON values; chosen fields become key and time.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     try:
         reader = _open_csv(begun, _find_text_columns(begun.first))
         names = reader.schema.names
-        # The header is line 1, and a cell with a line break counts as one line. Close the reader after errors too:
-        # Arrow's read-ahead thread must not outlive it.
+        # The header is line 1, and a cell with a line break counts as one line. Always close the reader, because it
+        # has a read-ahead thread.
         with reader:
             for rows in _number_rows(reader, source):
                 yield replace(rows, before=rows.before + 1, unit="line")
@@ -55,8 +54,6 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
 
 
 class _PeekedStream:
-    """A stream whose first block is read twice."""
-
     closed = False
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -211,7 +208,6 @@ def _read_batches(source: Input) -> Iterator[pa.RecordBatch]:
 
 
 def _read_lines(source: Input) -> Iterator[bytes]:
-    """Yield an input's lines; reject too long ones."""
     number = 0
     while line := source.stream.readline(_LONGEST_LINE):
         number += 1
@@ -221,8 +217,8 @@ def _read_lines(source: Input) -> Iterator[bytes]:
         yield line
 
 
-# `records` writes JSON lines that `produce` reads exactly. `values` writes one value a line; the line of an absent value
-# is empty. `parquet` writes a table of `RECORD_SCHEMA`.
+# `records` writes JSON lines that `produce` reads. `values` writes one value a line; the line of an absent value is
+# empty. `parquet` writes a table of `RECORD_SCHEMA`.
 
 
 OutputFormat = Literal["records", "values", "parquet"]

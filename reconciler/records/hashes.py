@@ -164,8 +164,8 @@ def _choose_partitions(
     return numbers
 
 
-# A record's frame has timestamp, lengths of key and value (-1 if absent), number of headers, bytes of key and value, and
-# each header in the same form. Frames are built by columns and hashed with xxh3.
+# A record's frame has timestamp, lengths of key and value (-1 if absent), number of headers, key, value, and headers in
+# the same form. Frames are built by columns and hashed with xxh3.
 
 
 _MODULUS: Final = 1 << 128

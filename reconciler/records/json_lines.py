@@ -45,7 +45,6 @@ _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
 """Times that brokers accept; -1 means no time."""
 _LONGEST_KEY: Final = 1 << 64
-"""Larger integers are read as floats."""
 _SHOWN: Final = 40
 _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gate"]]}'
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
@@ -257,7 +256,7 @@ def _to_python(column: pa.Array) -> list[Any]:
     if _is_text(column.type):
         try:
             return list(column.to_numpy(zero_copy_only=False).tolist())
-        except pa.ArrowException:  # Parquet text may be invalid UTF-8.
+        except pa.ArrowException:
             return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
         return list(_to_texts(column).to_pylist())
@@ -294,7 +293,7 @@ def _as_json(cell: object) -> object:
     match cell:
         case bytes():
             return to_json_value(cell)
-        case datetime():  # Pandas' timestamps have nanoseconds.
+        case datetime():
             return f"{(cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)).isoformat()}Z"
         case _:
             return str(cell)

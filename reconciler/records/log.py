@@ -87,7 +87,6 @@ class Bounds:
     stable: int
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
-    """Leader epochs with their first offsets, oldest first."""
     compacted_to: int = 0
     """Offset below which compaction may have removed records."""
 

@@ -42,13 +42,12 @@ INPUT_SCHEMA: Final = pa.schema(
 """Records to be produced, without offsets. Partition and time may be null."""
 
 
-# Header names in Kafka may be invalid UTF-8. An invalid byte becomes the private character `U+10F700` plus the byte. Such
-# characters in a name are escaped, so the mapping is reversible.
+# Kafka's header names may be invalid UTF-8. An invalid byte becomes the private character `U+10F700` plus the byte.
+# Such characters in a name are escaped, so the mapping is reversible.
 
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
 _MARKS: Final = b"\xf4\x8f\x9e", b"\xf4\x8f\x9f"
-"""First UTF-8 bytes of the private characters."""
 _TO_TEXT: Final = {0xDC00 + byte: 0x10F700 + byte for byte in range(0x80, 0x100)}
 _TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
 
@@ -149,7 +148,7 @@ def _convert_column(column: pa.Array) -> pa.Array:
         # Times before 1970 must be negative, and `floor_temporal` overflows at the lowest time.
         return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(milliseconds, -1), milliseconds)
     if pa.types.is_integer(kind):
-        with suppress(pa.ArrowInvalid):  # Too large; check one by one.
+        with suppress(pa.ArrowInvalid):
             return column.cast(pa.int64())
     return _convert_cells(_to_python(row, cell) for row, cell in enumerate(column))
 
@@ -157,7 +156,7 @@ def _convert_column(column: pa.Array) -> pa.Array:
 def _to_python(row: int, cell: pa.Scalar[Any]) -> object:
     try:
         return cell.as_py()
-    except (ValueError, OverflowError, KeyError):  # Invalid UTF-8, or a list with an invalid time.
+    except (ValueError, OverflowError, KeyError):
         raise BadTimeError(row, cell.type) from None
 
 

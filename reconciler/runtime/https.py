@@ -23,12 +23,12 @@ def is_success(status: int) -> bool:
 
 @cache
 def make_ssl_context(file: str | None = None, folder: str | None = None, *, extra: str = "") -> ssl.SSLContext:
-    """Return a cached context that trusts a PEM file, else a folder, else public authorities, and always `extra` (PEM)."""
+    """Return a cached context that trusts a PEM file, else a folder, else public authorities, and `extra` (PEM)."""
     try:
         context = ssl.create_default_context(
             cafile=file or (None if folder else get_cert_path(verify=True)), capath=None if file else folder
         )
-    except OSError as error:  # `ssl` errors are included.
+    except OSError as error:
         message = f"the certificates in {file or folder} cannot be read: {error.strerror or error}"
         raise UserError(message, hint="Correct SSL_CERT_FILE or SSL_CERT_DIR.") from error
     if extra:

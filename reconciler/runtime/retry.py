@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLINGS: Final = 60
-"""Maximum exponent; a larger one overflows a float."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Text for people: escaping, amounts, lists of names, parser errors, and "Did you mean …?".
 
-Escaped text cannot move a cursor, change colours, reorder text, begin a line, or act as a pipeline's command (`::error::`
-at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
+Escaped text cannot move a cursor, change colours, reorder text or begin a line. It cannot be a pipeline's command
+(`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
 """
 
 from __future__ import annotations
@@ -184,7 +184,6 @@ def _format_amount(amount: float) -> str:
 
 
 FEW: Final = 3
-"""Number of names in a sentence."""
 _MAX_WORDS: Final = 12
 
 
@@ -232,7 +231,6 @@ def find_similar(word: str, known: Iterable[str], *, most: int = 1, likeness: fl
 
 
 _MAX_CANDIDATES: Final = 50
-"""Maximum number of addresses compared by letter."""
 
 
 def _is_near(address: str, other: str) -> bool:

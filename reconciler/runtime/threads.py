@@ -138,7 +138,6 @@ def _run_call(function: Callable[[], object], future: Future[object]) -> None:
 T = TypeVar("T")
 
 _EXTRA_THREADS: Final = 9
-"""Five threads for jobs, and four for writes of the state."""
 
 _RUNNING_CALL_S: Final = 1.3
 """Maximum seconds to wait after `hurry` for running calls."""

@@ -137,7 +137,6 @@ def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 PartitionId: TypeAlias = tuple[str, int]
-"""Topic id and partition number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +247,7 @@ class TransactionCheck:
                 return []
             head = read_head(self.store, opened.topic_id, opened.partition)
         except UserError:
-            return []  # `check_transaction` reports unreadable registers.
+            return []
         still = {} if head is None else head.transactions.get(opened.transactional_id, {})
         if still.get("epoch") != opened.epoch:
             return []

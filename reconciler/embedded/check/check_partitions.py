@@ -48,7 +48,7 @@ class PartContentCheck:
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a part's content and its entry in the head."""
+        """Yield differences between a part and its entry in the head."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
             differences = list(self._find_differences(entry, offsets))
@@ -201,7 +201,7 @@ class PartitionCheck:
             return replace(looked, findings=(finding,)), held.version
         within = list(_HeadCheck(self, head, place, held.epoch, looked).find_problems())
         findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
-        if topics is None or entry is not None:  # A deleted topic may lack parts.
+        if topics is None or entry is not None:
             findings += within
         if entry is not None and topics is not None:
             findings += [

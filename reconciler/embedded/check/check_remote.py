@@ -144,7 +144,6 @@ def _check_transactions(head: Head) -> Iterator[str]:
 
 
 ContentCheck = Callable[[Entry, FindingPlace], Iterator[CheckFinding]]
-"""Function that checks the content of a segment and its index."""
 
 _IN_RUNS: Final = {
     Kind.SEGMENT_MISSING: ("the segment is not there", "{:,} segments are not there, this one the first"),
@@ -321,7 +320,6 @@ class RemoteCheck:
             )
 
     def _read_named_keys(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
-        """Return the keys in the manifest; `None` if it is unreadable or equals `before`."""
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError:

@@ -153,7 +153,6 @@ def _finish_rewrites(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]
 
 
 def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Complete only decided transactions, not overdue ones."""
     names = [name for finding in findings if (name := parse_transaction_key(finding.place.key)) is not None]
     done = [name for name in names if finish_transaction(cluster.store, cluster.catalog, name, now_ms=cluster.now_ms())]
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None

@@ -123,7 +123,7 @@ def _read_last_sweep_ms(store: ObjectStore) -> int:
     try:
         return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        return 0  # An extra sweep is harmless.
+        return 0
 
 
 def _store_sweep_time(store: ObjectStore, at_ms: int) -> None:

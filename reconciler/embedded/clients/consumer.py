@@ -81,10 +81,9 @@ class PartitionStream:
         try:
             batch = next(self._batches, None)
         except ReconcilerError:
-            self._batches = None  # Read the range again.
+            self._batches = None
             raise
         if batch is None:
-            # The range may end with aborted or compacted records.
             self.position, self._batches = self._until, None
         return batch
 
@@ -143,11 +142,9 @@ class FetchedRecords:
     records: pa.RecordBatch
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return int(self.records.num_rows)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records."""
         yield from map(_to_record, self.records.to_pylist())
 
 
@@ -163,7 +160,6 @@ class ConsumerOptions:
     """Called with missing or damaged offsets, which are then skipped. `None` raises an error instead."""
 
     def __post_init__(self) -> None:
-        """Reject an unknown `beginning`."""
         if self.beginning not in _BEGINNINGS:
             message = f"not a start position: {self.beginning!r}"
             raise UserError(message, hint=f"auto_offset_reset takes {', '.join(_BEGINNINGS)}.")
@@ -176,7 +172,6 @@ class Consumer:
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: ConsumerOptions) -> None:
-        """Use `EmbeddedCluster.consumer`."""
         self._cluster = cluster
         self._subscription = subscription
         self._reading = reading

@@ -45,7 +45,6 @@ MAX_GROUPS: Final = 1_000
 """Maximum number of groups that are read; each needs a request."""
 
 _MAX_CLOCK_SKEW_MS: Final = 2 * 60 * 60 * 1000
-"""Assumed maximum difference between the clocks of committers and the store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,6 @@ def _number_offsets(first: int, records: pa.RecordBatch) -> pa.RecordBatch:
 
 FLUSH_BYTES: Final = 128 * 1024 * 1024
 FLUSH_RECORDS: Final = 50_000
-"""Number of single records that are buffered before a flush."""
 
 Gained = dict[int, OffsetRange]
 
@@ -392,7 +391,6 @@ class SequencedProducer:
         epoch: int = 0,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
     ) -> None:
-        """Use `EmbeddedCluster.sequenced_producer`."""
         check_producer_id(producer_id)
         if parse_whole_number("epoch", epoch, bits=64) < 0:
             raise UserError(f"{epoch} is not a producer epoch", hint="Epochs count from 0.")

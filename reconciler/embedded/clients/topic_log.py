@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 
 _MAX_ATTEMPTS: Final = 3
-"""Number of attempts before a missing object counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class EmbeddedLog:
     isolation: Isolation = "read_committed"
     remote: RemoteTier | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped. `None` raises an error instead."""
 
     def check_shared(self) -> None:
         """Reject a machine on which the topic is not visible."""
@@ -421,8 +419,6 @@ def _group_by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[Stage
 
 
 class _Publication:
-    """Staged ranges that fit one partition's head. Each attempt of the swap selects them again."""
-
     def __init__(self, staged: Sequence[StagedRecords]) -> None:
         self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
         self.gained: OffsetRange | None = None

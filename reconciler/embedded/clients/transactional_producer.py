@@ -106,7 +106,6 @@ class TransactionalProducer(Producer):
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         is_lasting: bool = True,
     ) -> None:
-        """Use `EmbeddedCluster.producer`. If `is_lasting`, other processes may continue under this id."""
         super().__init__(cluster, delivery_timeout_ms=delivery_timeout_ms)
         transaction_key(transactional_id)
         self._transactional_id = transactional_id
@@ -118,7 +117,6 @@ class TransactionalProducer(Producer):
         self._beginning: tuple[list[WrittenPartition], str, int] | None = None
         self._offsets: OffsetsByGroup = {}
         self._tiered: set[str] = set()
-        """Tiered topics, which can be unmounted, whose offsets it commits."""
         self._batch: CommittedBatch | None = None
         self._mark = ""
 
@@ -492,7 +490,6 @@ def _fingerprint_rows(staged: Iterable[StagedAppend]) -> str:
 
 
 def _digest_rows(batch: pa.RecordBatch) -> Digest:
-    """Return a digest of rows that ignores their order."""
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}

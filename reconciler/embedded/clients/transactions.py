@@ -393,7 +393,7 @@ class _DecidedPartition:
             after = self._find_topic()
             if after is not None and find_writer(after) == gate.writer:
                 raise
-            if after is not None:  # A migration has created the head.
+            if after is not None:
                 self.complete()
 
     def _find_topic(self) -> TopicEntry | None:

@@ -97,13 +97,12 @@ class InboundSteps:
         return None
 
     def _cut_over(self) -> OwnershipLostError | None:
-        """Take over the topics, except topics of other clusters; return the error about these."""
         lost = [pair for pair in self._map_topics(self._take_over_or_lose) if pair is not None]
         gone = [topic for topic, _ in lost]
 
         def delete_record(draft: Draft) -> None:
             if lost and self.migration.is_automatic:
-                apply_verb(draft, self.number, "delete")  # The caller gets the error instead.
+                apply_verb(draft, self.number, "delete")
 
         is_ours = self._commit_state(
             MigrationState.FINISHED, lambda draft: drop_lost_topics(draft, self.migration, gone), delete_record
@@ -197,7 +196,7 @@ class InboundSteps:
         catalog = means.catalog.read()
         name = map_names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # Another process mounted and deleted the topic.
+            return
         entry = catalog.topics[name]
         tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
         source, key = self._read_source(topic), find_topic_kms_key(catalog, name)
@@ -282,7 +281,6 @@ class InboundSteps:
 
 
 def _is_valid_group(group: str, catalog: Catalog) -> bool:
-    """Return whether a group's name is valid here. Names on other platforms may be longer."""
     try:
         group_key(group)
         check_namespace_exists(catalog, group)

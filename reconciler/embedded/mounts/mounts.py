@@ -329,7 +329,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
             raise _undone_error(error, migration, begun) from error
         if not isinstance(error, OverdueError):
             raise
-        mounts.drive(migration)  # The migration can no longer be undone.
+        mounts.drive(migration)
     _check_completed(mounts.cluster.catalog.read(), migration, begun)
 
 
@@ -351,9 +351,7 @@ class _TimeoutCheck:
         ):
             return
         current = self.mounts.cluster.catalog.get_cached().migrations.get(str(self.migration))
-        if (
-            current is not None and MigrationState(current.state) in BEFORE_EXECUTED
-        ):  # Complete an executed migration despite the timeout.
+        if current is not None and MigrationState(current.state) in BEFORE_EXECUTED:
             message = f"migration {self.migration} is still {current.state} after {format_duration(self.timeout_ms)}"
             raise OverdueError(message, hint="Give it more spec.timeout, or find out what is slow, and apply again.")
 

@@ -244,7 +244,6 @@ OpenTransactions: TypeAlias = set[tuple[str, int]]
 OffsetsByGroup: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
 
 _ROUNDS: Final = 3
-"""Number of upload rounds before the heads are sealed."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +262,7 @@ class OutboundSteps:
     def _do_state(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
-                for topic in self._list_attached_topics():  # Topics may be large, so one is uploaded at a time.
+                for topic in self._list_attached_topics():
                     self._upload_topic(topic, _ROUNDS)
                     self._upload_lost_objects(topic)  # Report losses while clients can still write.
                 self._commit_state(MigrationState.PREPARED)
@@ -308,7 +307,6 @@ class OutboundSteps:
         )
 
     def _seal_heads(self, topic: MigrantEntry) -> OpenTransactions:
-        """Seal the topic's heads; return their open transactions."""
         store, writer = self.context.store, build_seal_writer(self.number)
 
         def seal(number: int) -> OpenTransactions:
@@ -328,7 +326,6 @@ class OutboundSteps:
         return {opened for of_one in map_in_parallel(seal, numbers, name="seal") for opened in of_one}
 
     def _end_transactions(self, opened: OpenTransactions) -> None:
-        """Abort open transactions, and complete decided ones (F-R-108)."""
         means = self.context
         self._check_current()  # After a cancellation, producers may open new transactions.
         for transactional_id, epoch in sorted(opened):
@@ -337,7 +334,6 @@ class OutboundSteps:
             finish_transaction(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
 
     def _finish_offsets(self) -> None:
-        """Complete transactions that committed offsets of these topics."""
         means, ids = self.context, {topic.topic_id for topic in self._list_attached_topics()}
         finish_offset_commits(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
@@ -353,7 +349,7 @@ class OutboundSteps:
         catalog = means.catalog.read()
         name = map_names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # Another process has detached the topic.
+            return
         description = replace(
             build_topic_manifest(catalog, name, means.cluster_id),
             owner=NOBODY,
@@ -415,7 +411,6 @@ class OutboundSteps:
         return ownership.state is OwnershipState.DETACHED or ownership.owner != self.context.cluster_id
 
     def _read_ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """Return the ends of sealed heads that were written."""
         heads = read_heads(self.context.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 

@@ -114,7 +114,6 @@ class TopicRecovery:
     may_go_on: Callable[[], None]
     """Called before each copy, from any thread; may raise."""
     copied: Callable[[Entry], object] = lambda _segment: None
-    """Called after each copied segment, from any thread."""
 
     def recover_partition(self, number: int) -> None:
         """Create one partition, unless it exists."""
@@ -126,7 +125,6 @@ class TopicRecovery:
             self._create_head(number, manifest)
 
     def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
-        """Copy a partition's objects and publish its manifest; return `None` if the source has no manifest."""
         present = {listed.key for listed in self.storage.list(f"{own.key_prefix}/")}
         missed: set[str | None] = set()
         while True:
@@ -187,7 +185,6 @@ class TopicRecovery:
             raise
 
     def _copy_index(self, entry: Entry, key: str) -> None:
-        """Copy a segment's index, or rebuild a missing one."""
         try:
             self.storage.copy_from(
                 build_index_key(key), self.storage, build_index_key(entry.key), kms_key_id=self.kms_key_id
@@ -238,7 +235,7 @@ class TopicRecovery:
                 self.store.copy_from(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
                 fetched_entries.append(replace(entry, key=key, kms_key_id=self.kms_key_id))
         except BaseException:
-            with suppress(Exception):  # The sweep deletes remaining copies.
+            with suppress(Exception):
                 self.store.delete([entry.key for entry in fetched_entries])
             raise
         return fetched_entries
@@ -258,7 +255,6 @@ class Recoveries:
     may_go_on: Callable[[], None]
     """Called before each copy and swap, from any thread; may raise."""
     copied: Callable[[Entry], object] = lambda _segment: None
-    """Called after each copied segment, from any thread."""
     _stored_groups: Memo = field(default_factory=Memo)
 
     def finish_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
@@ -310,10 +306,6 @@ class Recoveries:
             self._delete_partial(remote, topic, tiering.location, partitions)
 
     def _restore_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
-        """Restore committed offsets, limited to the log.
-
-        If the source is a topic of this cluster, its groups do not change.
-        """
         if source.cluster_id == remote.cluster_id:
             return
         stored, why = self._stored_groups.get(
