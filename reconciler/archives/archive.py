@@ -227,7 +227,7 @@ def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int
 
 
 def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
-    """Detach a whole topic, so that any cluster may mount it; return its ownership.
+    """Detach a topic, so that any cluster may mount it; return its ownership.
 
     Raises:
         OwnershipLostError: Another cluster owns it, and it was never detached.
@@ -263,7 +263,7 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 
 
 def delete_unnamed_objects(archive: Archive) -> int:
-    """Delete objects that no manifest of a whole archive references; return their number.
+    """Delete objects that no manifest of the archive references; return their number.
 
     Call it only before the detach, since a mount stores objects before a manifest references them.
     """

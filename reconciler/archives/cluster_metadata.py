@@ -52,7 +52,7 @@ class StoredPart:
 
 
 OffsetsByLocation = dict[str, dict[int, CommittedOffset]]
-"""Offsets by partition, by location key (`build_location_key`) of the topic."""
+"""Committed offsets by the topic's location key (`build_location_key`), then by partition."""
 
 
 @dataclass(frozen=True, slots=True)

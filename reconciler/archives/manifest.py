@@ -76,7 +76,7 @@ class Manifest:
     compacted_to: int = 0
     """Offset below which keys are unique."""
     learned: tuple[int, int] = (0, 0)
-    """Epoch and offset: compaction in that epoch knew all newer records of the keys below the offset."""
+    """Epoch and offset. Compaction in that epoch has seen all newer records of keys below the offset."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -268,7 +268,7 @@ class ManifestSpill:
         return page
 
     def list_superfluous_pages(self, held: Manifest | None) -> list[str]:
-        """Return the keys of pages to delete if the manifest is `held` now; `None` means unchanged."""
+        """Return the keys of pages that the manifest `held` no longer needs; `None` means that it did not change."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]

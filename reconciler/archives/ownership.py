@@ -206,7 +206,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Release a claim, and prevent it from being claimed late. Does nothing if another cluster has the topic."""
+    """Release a claim, and make a delayed claim fail. Does nothing if another cluster has the topic."""
     update_ownership(storage, location, lambda current: current, mark=_claim_mark(claim))
 
     def unclaim(current: Ownership | None) -> Ownership | None:
@@ -250,7 +250,7 @@ def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership
 
 
 def check_seized(location: TopicLocation, ownership: Ownership | None, owner: str, claim: str) -> None:
-    """Raise `UserError` if this process's claim on a topic was replaced."""
+    """Raise `UserError` unless this process's claim is still in the topic's register."""
     check_owner(location, ownership, owner)
     if ownership is None or ownership.claim != claim:
         message = f"another process is releasing {location}, or cluster {owner} no longer owns it"

@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources with access rules. A rule on a namespace's contents also applies to the namespace."""
+    """Kinds of resources with access rules. A rule for everything in a namespace also applies to the namespace."""
 
     TOPIC = "topic"
     GROUP = "group"

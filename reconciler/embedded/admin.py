@@ -180,7 +180,7 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set a topic's configs (`None`: inherit one), and add partitions.
+        """Set a topic's configs (`None` removes one, so that it is inherited), and add partitions.
 
         If this disables tiering, wait until it is disabled.
         """
@@ -227,7 +227,7 @@ class Admin:
         """Return a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it, or could not if it existed.
+            NotAuthorizedError: The caller may not describe a topic of that name.
         """
         return self.context.topic(full_name)
 

@@ -41,7 +41,7 @@ class ClusterContext:
         """Return a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it, or could not if it existed.
+            NotAuthorizedError: The caller may not describe a topic of that name.
         """
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)

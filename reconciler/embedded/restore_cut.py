@@ -155,7 +155,7 @@ def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[st
 
 
 def count_records(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
-    """Count the records of an offset range; read only parts that are partly inside."""
+    """Count the records of an offset range. Only parts at the range's limits are read."""
     return _count_item_records(store, (*held.pages, *held.entries), offsets, partition)
 
 

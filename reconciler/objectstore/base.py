@@ -80,7 +80,7 @@ class ObjectStore(Protocol):
         ...
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`; `None` means that it does not exist.
+        """Store `body` durably if the object has the version `expected`; `None` means that it does not exist.
 
         Raises:
             LostRaceError: Another write was first. Read the object and decide again.
@@ -144,7 +144,7 @@ def check_key(key: str) -> str:
 
 
 def is_valid_utf8(key: str) -> bool:
-    """Return whether a key is valid UTF-8; file names may not be."""
+    """Return whether a key is valid UTF-8. File names may contain other bytes."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -157,7 +157,7 @@ def create_nonce() -> str:
     return secrets.token_hex(16)
 
 
-# A shape is a type, a tuple of alternatives (`None` is null), `[shape]` (a list), `{str: shape}` (any names) or
+# A shape is a type, a tuple of alternatives (`None` stands for null), `[shape]` (a list), `{str: shape}` (any names) or
 # `{"name": shape, …}` (these names and perhaps others; a `?` at the end marks an optional name).
 
 
@@ -247,7 +247,7 @@ PROBE: Final = ".probe-"
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
-    """Return the write conditions that `store` violates: for creates and swaps, allowed and refused ones.
+    """Return the conditions of creates and swaps that `store` violates.
 
     Errors of the store itself (no permission, disk full) are raised unchanged.
     """

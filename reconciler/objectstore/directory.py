@@ -49,7 +49,7 @@ StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
 LOCK_SECONDS: Final = 12.0
-"""Longer than a rename takes, and shorter than the last 15 s of a lease."""
+"""Maximum wait for a lock: longer than a rename takes, and shorter than the last 15 s of a lease."""
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
@@ -214,7 +214,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable."""
+    """Make changes of names in a folder durable."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -338,7 +338,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
 
 
 def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return entries in key order, except names that are not UTF-8. Folders end with a slash."""
+    """Return entries in key order, without names that are not UTF-8. Folders end with a slash."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
@@ -390,7 +390,7 @@ class DirectoryStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: a directory is not encrypted."""
+        """False: a directory store cannot encrypt."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -461,7 +461,7 @@ class DirectoryStore:
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key.
 
-        The hint is (inode, mtime, size). For the first 2 s it is random, because file clocks are coarse.
+        The hint is (inode, mtime, size). Hints of files younger than 2 s are random too, because file clocks are coarse.
         """
         with translate_file_errors("list", self._folder):
             yield from walk_files(self._root, prefix)

@@ -64,7 +64,7 @@ class MemoryStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: memory is not encrypted."""
+        """False: a memory store cannot encrypt."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -120,7 +120,7 @@ class MemoryStore:
                 self._contents.objects.pop(key, None)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return no violated write conditions."""
+        """Return an empty list: memory violates no write condition."""
         return probe_conditions(self)
 
     def _require_object(self, key: str) -> StoredObject:

@@ -1,4 +1,4 @@
-"""Open the store for settings."""
+"""Open the object store at a URL."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ _NAMING_RULES: Final = {
         r"[\x00-\x1f\x7f\\\\]|\.(/|$)",
     ),
 }
-"""Azure turns a backslash into a slash, and drops a dot at the end of a name."""
+"""Naming rules by scheme. Azure turns a backslash into a slash, and drops a dot at the end of a name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ def to_json_objects(batch: pa.RecordBatch) -> pa.Array:
 
 
 def to_key_texts(column: pa.Array) -> pa.Array:
-    """Return each cell as a key: text, bytes and null unchanged, others as JSON."""
+    """Return each cell as a key. Text, bytes and null do not change; other values become JSON."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
@@ -235,7 +235,7 @@ def to_key_texts(column: pa.Array) -> pa.Array:
 
 
 def to_key_bytes(cell: object) -> bytes:
-    """Return a JSON value as a key: text unchanged, others as JSON."""
+    """Return a JSON value as a key. Text does not change; other values become JSON."""
     return cell.encode() if isinstance(cell, str) else orjson.dumps(cell, _as_json, _OPTIONS)
 
 
@@ -272,7 +272,7 @@ def _to_iso(column: pa.Array) -> pa.Array:
 
 
 def _to_texts(times: pa.Array) -> pa.Array:
-    """Format times; for a time beyond its calendar, Arrow returns an error message."""
+    """Format times. Arrow returns an error message for times beyond its calendar."""
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
         message = "a time is after the year 32767"

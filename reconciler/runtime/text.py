@@ -191,7 +191,7 @@ _SHORT_RUN: Final = 8
 
 
 def shorten_run_id(run: str | None) -> str:
-    """Return the last eight characters of a run's id, which differ even for runs at the same time."""
+    """Return the last eight characters of a run's id; the first characters encode its time."""
     return (run or "")[-_SHORT_RUN:]
 
 

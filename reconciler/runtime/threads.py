@@ -197,7 +197,7 @@ class ThreadEffects:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
-        """Limit all further waits. Thread-safe, signal-safe, idempotent."""
+        """Make calls and pauses wait only briefly from now on. Thread-safe, signal-safe, idempotent."""
         if self._hurried_at is None:
             self._hurried_at = self.read_clock()
         if self._loop is not None:

@@ -135,7 +135,7 @@ def _to_record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Records of one partition: an Arrow batch of `RECORD_SCHEMA` that can be iterated."""
+    """Records of one partition, as an Arrow batch of `RECORD_SCHEMA` and as an iterable."""
 
     topic: str
     partition: int
@@ -340,7 +340,7 @@ class Consumer:
 class Subscription:
     """Topic names, or a regular expression (KIP-37).
 
-    The expression must match the whole full name: `shop:.*` matches all topics below `shop`.
+    The expression must match the complete full name: `shop:.*` matches all topics below `shop`.
     """
 
     names: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; compute only digests of parts that are partly inside."""
+        """Yield digests that cover `offsets`. Only parts at the range's limits are read."""
         self._check_allowed(Operation.READ)
         for piece in self.iter_pieces(partition, offsets):
             if piece.entry.is_within(piece.offsets):

@@ -65,7 +65,7 @@ class InboundSteps:
     migration: MigrationEntry
 
     def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state, and commit the next state. Does nothing if another process did so.
+        """Do the work of a migration's state, and commit the next state, unless another process has done so.
 
         Raises:
             OwnershipLostError: Another cluster owns a topic.

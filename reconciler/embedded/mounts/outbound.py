@@ -255,7 +255,7 @@ class OutboundSteps:
     migration: MigrationEntry
 
     def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state, and commit the next state. Does nothing if another process did so."""
+        """Do the work of a migration's state, and commit the next state, unless another process has done so."""
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
             self._do_state(state)
 
