@@ -51,8 +51,8 @@ class Loss:
 def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
     """Return the manifests of a topic's partitions, without partitions that were never uploaded.
 
-    Rejects a topic with lost objects. Losses are checked twice, since retention and merging delete objects. One LIST, and
-    a GET per partition and page.
+    Rejects a topic with lost objects. Losses are checked twice, since retention and merging delete objects. The check
+    needs one LIST, and a GET per partition and page.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:

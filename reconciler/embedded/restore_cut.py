@@ -4,8 +4,8 @@ One swap truncates a head under the next epoch. The head stores the operation, i
 records, so a repetition removes nothing. The manifest is truncated afterwards (`tiered/remote_retention.py`).
 
 Compaction may have replaced records below the new end by records above it. So a log that was compacted beyond the new
-end is removed completely and mirrored again. A compaction that was running may still publish its result until the
-manifest is truncated, so the log is checked again afterwards.
+end is removed completely and mirrored again. Until the manifest is truncated, a running compaction may publish its
+result. So the log is checked again afterwards.
 """
 
 from __future__ import annotations

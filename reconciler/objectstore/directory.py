@@ -461,7 +461,7 @@ class DirectoryStore:
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key.
 
-        The hint is (inode, mtime, size). Hints of files younger than 2 s are random too, because file clocks are coarse.
+        The hint is (inode, mtime, size). Hints of files younger than 2 s are random, because file clocks are coarse.
         """
         with translate_file_errors("list", self._folder):
             yield from walk_files(self._root, prefix)

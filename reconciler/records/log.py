@@ -1,4 +1,4 @@
-"""Protocols to read and write the records of a topic by partition and offset, and the digest of records.
+"""Protocols to read and write a topic's records by partition and offset, and digests of records.
 
 Logs and sinks are picklable; executors open them.
 """
