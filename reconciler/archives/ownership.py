@@ -139,7 +139,7 @@ _FORMAT: Final = "reconciler.mountable/1"
 
 
 def open_ownership_register(storage: ObjectStore, location: TopicLocation) -> Register:
-    """Return a topic's register."""
+    """Return a topic's ownership register."""
     key = build_mountable_key(location.topic, location.cluster_id, location.revision)
     return Register(storage, key, format=_FORMAT, shape=_SHAPE)
 

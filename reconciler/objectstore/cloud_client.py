@@ -379,12 +379,12 @@ class CloudClients:
 
     @property
     def retrying_client(self) -> GCSStore | AzureStore:
-        """The client that retries."""
+        """Client that retries, for reads and repeatable writes."""
         return self._open().retrying_client
 
     @property
     def single_try_client(self) -> GCSStore | AzureStore:
-        """The client that does not retry."""
+        """Client that does not retry, for conditional writes."""
         return self._open().single_try_client
 
     @property

@@ -74,7 +74,7 @@ class CloudStore:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """URL without secrets."""
         return self._place.url
 
     @property
@@ -114,11 +114,11 @@ class CloudStore:
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         return self._read(self._client, key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         # Empty ranges do not exist in HTTP, but a missing object must be reported.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
@@ -126,13 +126,13 @@ class CloudStore:
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         reject_kms_key(self.url, kms_key_id)
         with translate_cloud_errors("write", f"{self.url}/{key}"):
             self._put(self._place.build_object_name(key), memoryview(body).cast("B"))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         name = self._place.build_object_name(key)
 
         def put() -> Version | WriteFailure:
@@ -173,7 +173,7 @@ class CloudStore:
             self._put_parts(name, read_chunks(source, source_key, first, PART_BYTES))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix."""
+        """Yield objects under `prefix`, sorted by key."""
         wanted = self._place.prefix + prefix
         folder, last = wanted.rpartition("/")[0], ""
         with translate_cloud_errors("list", f"{self.url}/{prefix}"):

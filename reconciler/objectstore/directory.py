@@ -376,16 +376,16 @@ class DirectoryStore:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """URL without secrets."""
         return f"file://{self._root}"
 
     @property
     def root(self) -> Path:
-        """Folder of all keys."""
+        """Folder that contains all objects."""
         return self._root
 
     def build_path(self, key: str) -> Path:
-        """Return an object's path."""
+        """Return the path of an object's file."""
         return self._root / check_key(key)
 
     @property
@@ -399,7 +399,7 @@ class DirectoryStore:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         path = self._build_checked_path(key)
         with translate_file_errors("read", path):
             try:
@@ -410,7 +410,7 @@ class DirectoryStore:
         return StoredObject(body, _compute_version(body))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         path = self._build_checked_path(key)
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
@@ -421,7 +421,7 @@ class DirectoryStore:
             return body
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_temporary() as stream:
@@ -429,7 +429,7 @@ class DirectoryStore:
             rename_into_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         path = self._build_checked_path(key)
         with translate_file_errors("write", path), self._open_temporary() as stream:
             stream.write(body)
@@ -467,7 +467,7 @@ class DirectoryStore:
             yield from walk_files(self._root, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
+        """Delete objects; ignore missing keys."""
         for key in keys:
             path = self._build_checked_path(key)
             with translate_file_errors("delete", path):

@@ -59,7 +59,7 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """URL without secrets."""
         return f"memory://{self._name}"
 
     @property
@@ -68,26 +68,26 @@ class MemoryStore:
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the store's time."""
+        """Return the store's time in ms."""
         return _clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         return self._contents.objects.get(check_key(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         return self._require_object(key).body[start : start + length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         check_key(key)
         reject_kms_key(self.url, kms_key_id)
         with self._contents.lock:
             self._contents.store(key, bytes(body))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         check_key(key)
         with self._contents.lock:
             current = self._contents.objects.get(key)
@@ -96,14 +96,14 @@ class MemoryStore:
             return self._contents.store(key, body)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object."""
+        """Copy another store's object to a new key."""
         original = source.get(source_key)
         if original is None:
             raise no_object_error(source.url, source_key)
         self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix."""
+        """Yield objects under `prefix`, sorted by key."""
         with self._contents.lock:
             rows = [
                 ListedObject(key, len(stored.body), stored.version, self._contents.times[key])
@@ -113,7 +113,7 @@ class MemoryStore:
         yield from rows
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
+        """Delete objects; ignore missing keys."""
         for key in keys:
             check_key(key)
             with self._contents.lock:

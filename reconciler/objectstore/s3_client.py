@@ -303,12 +303,12 @@ class Clients:
 
     @property
     def retrying_client(self) -> S3Client:
-        """The client that retries."""
+        """Client that retries, for reads and repeatable writes."""
         return self._open().retrying_client
 
     @property
     def single_try_client(self) -> S3Client:
-        """The client that does not retry."""
+        """Client that does not retry, for conditional writes."""
         return self._open().single_try_client
 
     def can_share_access(self, other: Clients) -> bool:

@@ -47,7 +47,7 @@ _LISTS_BY_FOLDER: Final = "SeaweedFS"
 
 
 def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
-    """Yield objects by prefix."""
+    """Yield objects under `prefix`, sorted by key."""
     rows: list[ListedObject] = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=place.prefix + prefix):
         page_rows = [_to_listed(row, place) for row in page.get("Contents", ()) if not row["Key"].endswith("/")]
@@ -302,7 +302,7 @@ class S3Store:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """URL without secrets."""
         return self._place.url
 
     @property
@@ -330,13 +330,13 @@ class S3Store:
         return int(date.timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         address = build_object_name(self._place, key)
         # Empty ranges do not exist in S3, but a missing object must be reported.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
@@ -347,7 +347,7 @@ class S3Store:
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         with translate_s3_errors("write", f"{self.url}/{key}"):
             if len(body) <= SINGLE_BYTES:
@@ -357,7 +357,7 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         target, options = build_object_name(self._place, key), self._build_encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
@@ -380,7 +380,7 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix."""
+        """Yield objects under `prefix`, sorted by key."""
         with translate_s3_errors("list", f"{self.url}/{prefix}"):
             yield from list_objects(self._client, self._place, prefix)
 
@@ -390,7 +390,7 @@ class S3Store:
             yield from list_versions(self._client, build_object_name(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
+        """Delete objects; ignore missing keys."""
         batch: list[str] = []
         for key in keys:
             batch.append(self._place.build_object_name(key))

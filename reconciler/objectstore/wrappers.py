@@ -29,7 +29,7 @@ class WrappedStore:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """URL without secrets."""
         return self.inner.url
 
     @property
@@ -38,31 +38,31 @@ class WrappedStore:
         return self.inner.can_encrypt
 
     def read_clock_ms(self) -> int:
-        """Return the store's time."""
+        """Return the store's time in ms."""
         return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         return self.inner.get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         self.inner.put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         return self.inner.swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object."""
+        """Copy another store's object to a new key."""
         self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix."""
+        """Yield objects under `prefix`, sorted by key."""
         return self.inner.list(prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
@@ -71,7 +71,7 @@ class WrappedStore:
             yield from self.inner.list_versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
+        """Delete objects; ignore missing keys."""
         self.inner.delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
@@ -83,17 +83,17 @@ class DamageCheckStore(WrappedStore):
     """A store for damage checks: a refused request raises `MendFirstError`, which is not damage."""
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         with _refusals_as_faults():
             return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         with _refusals_as_faults():
             return self.inner.get_range(key, start, length)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix."""
+        """Yield objects under `prefix`, sorted by key."""
         with _refusals_as_faults():
             yield from self.inner.list(prefix)
 
@@ -150,42 +150,42 @@ class MeteredStore(WrappedStore):
         self.meter = meter
 
     def read_clock_ms(self) -> int:
-        """Return the store's time."""
+        """Return the store's time in ms."""
         self.meter.count_request()
         return super().read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         self.meter.count_request()
         return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         self.meter.count_request()
         return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         self.meter.count_request()
         super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         self.meter.count_request()
         return super().swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object."""
+        """Copy another store's object to a new key."""
         self.meter.count_request()
         super().copy_from(key, strip_meter(source), source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix."""
+        """Yield objects under `prefix`, sorted by key."""
         self.meter.count_request()
         return super().list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
+        """Delete objects; ignore missing keys."""
         self.meter.count_request()
         super().delete(keys)
 
@@ -225,35 +225,35 @@ class LoggingStore(WrappedStore):
         return LoggingStore(copy(self.inner))
 
     def read_clock_ms(self) -> int:
-        """Return the store's time."""
+        """Return the store's time in ms."""
         return self._log_call("clock", "", self.inner.read_clock_ms)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object."""
+        """Return an object; `None` if it does not exist."""
         return self._log_call("get", key, lambda: self.inner.get(key), _body_bytes)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object."""
+        """Return at most `length` bytes from `start`."""
         return self._log_call("get_range", key, lambda: self.inner.get_range(key, start, length), len)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object."""
+        """Store a new object unconditionally."""
         size = memoryview(body).nbytes
         self._log_call("put", key, lambda: self.inner.put(key, body, kms_key_id=kms_key_id), lambda _none: size)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` conditionally."""
+        """Store `body` if the object has the version `expected`."""
         return self._log_call(
             "swap", key, lambda: self.inner.swap(key, body, expected=expected), lambda _version: len(body)
         )
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object."""
+        """Copy another store's object to a new key."""
         within = source.inner if isinstance(source, LoggingStore) else source
         self._log_call("copy_from", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects by prefix; log at the end."""
+        """Yield objects under `prefix`, sorted by key; log at the end."""
         began, rows = now(), 0
         for listed in self.inner.list(prefix):
             rows += 1
@@ -263,7 +263,7 @@ class LoggingStore(WrappedStore):
         )
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
+        """Delete objects; ignore missing keys."""
         began, counted_keys = now(), _CountedKeys(keys)
         self.inner.delete(counted_keys)
         log_debug(
@@ -342,7 +342,7 @@ class ReadOnlyStore(WrappedStore):
         return _unpickle_read_only, (self.inner,)
 
     def read_clock_ms(self) -> int:
-        """Return the store's time."""
+        """Return the store's time in ms."""
         return self._clock_ms()
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:

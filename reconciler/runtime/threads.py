@@ -105,7 +105,7 @@ class Workers:
         self._lock = threading.Lock()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Run `function` on one of the threads."""
+        """Run `function` on one of the threads; return its future."""
         future: Future[object] = Future()
         self._work.put((function, future))
         with self._lock:

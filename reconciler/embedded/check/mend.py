@@ -94,7 +94,7 @@ def _is_owned_here(cluster: EmbeddedCluster, full_name: str) -> bool:
 def restore_truncated_registers(
     store: ObjectStore, storage: ObjectStore | None, checked: CheckResult
 ) -> list[RepairResult]:
-    """Restore registers that a killed write truncated from the bucket's object versions."""
+    """Restore truncated registers from the bucket's object versions."""
     done: dict[Kind, list[str]] = {}
     for finding in checked.findings:
         lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None

@@ -62,7 +62,7 @@ class PartitionAppend:
 
     @property
     def records(self) -> int:
-        """Number of records."""
+        """Number of records in the parts."""
         return self.parts[-1].last + 1
 
     @property

@@ -91,11 +91,11 @@ class Transaction:
     batch: CommittedBatch | None = None
 
     def without_open_transaction(self) -> Transaction:
-        """Return the state after the transaction's end."""
+        """Return the state after the transaction has ended."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
     def with_partitions(self, partitions: Iterable[WrittenPartition]) -> Transaction:
-        """Return the state with added partitions."""
+        """Return the transaction with these partitions added."""
         return replace(self, partitions=tuple(dict.fromkeys((*self.partitions, *partitions))))
 
     def is_overdue(self, now_ms: int) -> bool:
