@@ -14,7 +14,7 @@ Json = dict[str, Any]
 STALE_MS: Final = 60 * 60 * 1000
 """Age above which unreferenced objects are stored again, since a sweep may delete them."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""The same age for rolls, compactions and merges, which may rewrite a whole partition."""
+"""`STALE_MS` for rolls, compactions and merges, which may rewrite a whole partition."""
 
 
 _REQUIRED_FIELDS: Final = 10

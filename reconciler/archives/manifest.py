@@ -88,7 +88,7 @@ class Manifest:
 
     @property
     def segments(self) -> int:
-        """Number of segments."""
+        """Number of remote segments."""
         return sum(page.entries for page in self.pages) + len(self.entries)
 
     @property

@@ -224,7 +224,7 @@ class Admin:
         }
 
     def topic(self, full_name: str) -> TopicEntry:
-        """Return a topic.
+        """Return a topic that the caller may describe.
 
         Raises:
             NotAuthorizedError: The caller may not describe a topic of that name.

@@ -38,7 +38,7 @@ class ClusterContext:
         return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster, self.cache_folder)
 
     def topic(self, full_name: str) -> TopicEntry:
-        """Return a topic.
+        """Return a topic that the caller may describe.
 
         Raises:
             NotAuthorizedError: The caller may not describe a topic of that name.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def list_group_versions(store: ObjectStore) -> dict[str, str]:
-    """Return a version of each group; every commit changes it."""
+    """Return, by group, a version that changes with every commit."""
     versions = ((parse_group_key(listed.key), listed.hint) for listed in store.list(GROUPS))
     return {name: hint for name, hint in versions if name is not None}
 

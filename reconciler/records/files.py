@@ -165,7 +165,7 @@ class Input:
     form: InputFormat
     fields: Fields = NO_FIELDS
     partition: int | None = None
-    """Partition of all records; `None` means that record or key chooses it."""
+    """Partition of all records; `None` means that each record or its key chooses."""
 
 
 def detect_format(name: str) -> InputFormat:

@@ -43,7 +43,7 @@ class Effects(Protocol):
         ...
 
     def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on a new thread; return a function that ends it and may be called again."""
+        """Start work on a new thread; return an idempotent function that ends it."""
         ...
 
 
@@ -57,7 +57,7 @@ def build_process_id() -> str:
     return f"{read_host_name()}:{os.getpid()}"
 
 
-# Facts are numbers, keys and names, never contents or secrets.
+# Debug messages contain numbers, keys and names, never contents or secrets.
 
 
 now = perf_counter
