@@ -1,6 +1,6 @@
-"""Plan and apply for streaming platforms: the public names for scripts and notebooks, imported on first use.
+"""Public names of plan and apply for scripts and notebooks, imported on first use.
 
-Everything else in the package is private and may change.
+All other names of the package are private and may change.
 """
 
 from importlib import import_module
@@ -92,7 +92,7 @@ _HOMES: Final = {
     "check_java": "reconciler.jobs.session",
     "register": "reconciler.jobs.source",
 }
-"""Name → its module; names that are missing here are in `reconciler.errors`."""
+"""Name → its module. Names that are missing here are in `reconciler.errors`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """Errors, grouped by what the caller can do next.
 
-Fix files or the command after a `UserError`; retry after a `RetryableError`. `BrokenInvariantError` is a bug.
+After a `UserError` the files or the command need a fix. After a `RetryableError` a retry may succeed.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import ClassVar, Final, Self
 
 NOTHING_DONE: Final = "nothing was done: "
-"""Prefix of the message of an error raised before any change."""
+"""Prefix for messages of errors raised before any change."""
 
 
 class ReconcilerError(Exception):
-    """Base class: `message` says what is wrong, `hint` what to do."""
+    """Base class: `message` says what is wrong, and `hint` says what to do."""
 
     exit_code: ClassVar[int] = 1
     message: str
     hint: str
     subject: str
-    """Prefix of the message that callers may strip, such as `topic/west/orders: `; empty if there is none."""
+    """Prefix of the message, such as `topic/west/orders: `. Callers may strip it."""
 
     def __init__(self, message: str, *, hint: str, subject: str = "") -> None:
         super().__init__(subject + message)
@@ -30,7 +30,7 @@ class ReconcilerError(Exception):
         return f"{self.message}. {self.hint}"
 
     def strip_subject(self, subject: str) -> str:
-        """Return the message, without its subject prefix if that equals `subject`."""
+        """Return the message without its prefix if the prefix equals `subject`."""
         return self.message.removeprefix(subject) if self.subject == subject else self.message
 
     def add_subject(self, subject: str, role: str = "") -> Self:
@@ -51,7 +51,7 @@ def _unpickle_error(kind: type[ReconcilerError], state: dict[str, object]) -> Re
 
 
 class UserError(ReconcilerError):
-    """The manifests, the command or the environment must be fixed before a retry."""
+    """The manifests, the command or the environment need a fix before a retry."""
 
 
 class MissingSparkError(UserError):
@@ -59,11 +59,11 @@ class MissingSparkError(UserError):
 
 
 class MissingRecordsError(UserError):
-    """Pyarrow or numpy, which reading records needs, is not installed."""
+    """A package that is needed to read records, pyarrow or numpy, is not installed."""
 
     @classmethod
     def of(cls, error: BaseException) -> Self | None:
-        """Convert a failed import of pyarrow or numpy; `None` for any other error."""
+        """Convert a failed import of pyarrow or numpy. Return `None` for any other error."""
         library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
         if library not in _RECORD_LIBRARIES:
             return None
@@ -79,11 +79,11 @@ class NotFoundError(UserError):
 
 
 class InvalidNamespaceError(NotFoundError):
-    """The namespace does not exist; namespaces are never created implicitly (KIP-37)."""
+    """The namespace does not exist; producing or consuming never creates one (KIP-37)."""
 
 
 class MissingObjectError(UserError):
-    """An object that a manifest in object storage references is missing; `offsets` are the lost records."""
+    """A manifest in object storage references a missing object. `offsets` are the lost records."""
 
     key: str | None = None
     url: str = ""
@@ -92,7 +92,7 @@ class MissingObjectError(UserError):
 
 
 class DamagedObjectError(UserError):
-    """The content of an object in object storage is damaged; `offsets` are its records."""
+    """An object in object storage is damaged. `offsets` are its records."""
 
     key: str | None = None
     url: str = ""
@@ -106,7 +106,7 @@ class StoreRefusedError(UserError):
 
 
 class NotAuthorizedError(UserError):
-    """The access rules do not allow the principal this operation."""
+    """The principal has no permission for the operation."""
 
 
 class ProducerFencedError(UserError):
@@ -118,11 +118,11 @@ class OwnershipLostError(UserError):
 
 
 class OutOfOrderSequenceError(UserError):
-    """The sequence number of a producer's batch does not follow the partition's last one."""
+    """A producer's batch does not continue its sequence numbers in the partition."""
 
 
 class NewerFormatError(UserError):
-    """The file or object has a format of a newer version of reconciler, which this one must not change."""
+    """A newer version of reconciler wrote the file or object; this version must not change it."""
 
 
 class QuotaExceededError(UserError):
@@ -130,7 +130,7 @@ class QuotaExceededError(UserError):
 
 
 class SourceChangedError(UserError):
-    """The mirror's records do not match its source: the source was replaced, or the mirror lost records."""
+    """The mirror's records differ from the source's: the source was replaced, or the mirror lost records."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -138,25 +138,25 @@ class SourceChangedError(UserError):
 
 
 class BlockedError(ReconcilerError):
-    """A guard blocks an action; the user may allow the action by name, or change the files."""
+    """A guard blocks an action. The user may allow the action by name, or change the files."""
 
     exit_code = 7
 
 
 class UsageError(ReconcilerError):
-    """The command or function was called wrongly."""
+    """The command or function was called with wrong arguments."""
 
     exit_code = 64
 
 
 class StalePlanError(ReconcilerError):
-    """Clusters, state or files no longer match the approved plan: plan again."""
+    """Clusters, state or files no longer match the approved plan. A new plan is needed."""
 
     exit_code = 6
 
 
 class PartialError(ReconcilerError):
-    """Some actions failed, the others are done: fix the cause and apply again."""
+    """Some actions failed and the others are done. The user fixes the cause and applies again."""
 
     exit_code = 8
 
@@ -166,17 +166,17 @@ class RetryableError(ReconcilerError):
 
 
 class MendFirstError(RetryableError):
-    """A failure outside reconciler that must be repaired before a retry, such as a full disk."""
+    """The user must repair a failure outside reconciler before a retry, such as a full disk."""
 
 
 class UnansweredError(RetryableError):
-    """A write was not answered, so it may still take effect. Read back before a retry."""
+    """A write was not answered and may still take effect. The caller must read before it retries."""
 
 
 class LostRaceError(RetryableError):
     """Another process changed the object first.
 
-    `current` is the object's present body; `None` if it was deleted or cannot be read.
+    `current` is the present content of the object, or `None` if the object was deleted or cannot be read.
     """
 
     def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:
@@ -186,19 +186,19 @@ class LostRaceError(RetryableError):
 
 
 class LeaseError(ReconcilerError):
-    """Another process holds the lease of the state, or took it over."""
+    """Another process holds the state's lease or took it over."""
 
     exit_code = 5
 
 
 class IncompleteError(ReconcilerError):
-    """Work remains: `apply` continues it."""
+    """Work remains, which the next `apply` continues."""
 
     exit_code = 4
 
 
 class StoppedError(IncompleteError):
-    """The run was stopped during a call, whose outcome is unknown."""
+    """The run was stopped during a call; the result of the call is unknown."""
 
 
 class DriftError(ReconcilerError):
@@ -208,23 +208,23 @@ class DriftError(ReconcilerError):
 
 
 class PendingError(ReconcilerError):
-    """The plan has changes (`plan --detailed-exitcode`)."""
+    """The plan has changes; raised with `plan --detailed-exitcode`."""
 
     exit_code = 2
 
 
 class InterruptedRunError(ReconcilerError):
-    """The user interrupted a command that cannot be continued; the hint says what may have been done."""
+    """The user interrupted a command that cannot be continued. The hint names possible effects."""
 
     exit_code = 130
 
 
 class BrokenInvariantError(ReconcilerError):
-    """A bug of reconciler: report it with the run's files."""
+    """A bug of reconciler; the user should report it with the run's files."""
 
 
 def find_root_cause(error: BaseException) -> BaseException:
-    """Follow causes and contexts to the first error, stopping before a `ReconcilerError`."""
+    """Return the first error in the chain of causes and contexts, up to the next `ReconcilerError`."""
     while (cause := error.__cause__ or error.__context__) and not isinstance(cause, ReconcilerError):
         error = cause
     return error

@@ -1,4 +1,4 @@
-"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves, and the verbs that lead to a role."""
+"""State machines of mounts, mirrors, links and tiering, and the verbs that lead to a mirror role."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[State]):
-    """A legal move from one state to another. `is_automatic`: the platform makes it without a request."""
+    """A legal move from one state to another. If `is_automatic`, the platform makes the move without a request."""
 
     start: State
     verb: str
     end: State
     is_automatic: bool = False
     condition: str = ""
-    """When the verb leads to this end, if it has several ends."""
+    """When the verb leads to this end state, for verbs with several end states."""
 
 
 @dataclass(frozen=True)
 class Lifecycle(Generic[State]):
-    """A complete table of moves. `refusals` are messages for frequent illegal requests: (state, verb, message)."""
+    """All legal moves of a state machine. `refusals` are (state, verb, message) for frequent illegal requests."""
 
     name: str
     initial: State
@@ -43,19 +43,19 @@ class Lifecycle(Generic[State]):
 
     @cached_property
     def verbs(self) -> tuple[str, ...]:
-        """All verbs that can be requested, in the order of the table."""
+        """All verbs that a caller can request, in the order of the table."""
         return tuple(dict.fromkeys(move.verb for move in self.moves if not move.is_automatic))
 
     def list_legal_verbs(self, state: State) -> tuple[str, ...]:
-        """Return the verbs that can be requested in `state`."""
+        """Return the verbs that a caller can request in `state`."""
         return tuple(dict.fromkeys(move.verb for move in self._moves_from.get(state, ()) if not move.is_automatic))
 
     def list_automatic_states(self, state: State) -> tuple[State, ...]:
-        """Return the states to which the platform moves from `state` without a request."""
+        """Return the states that the platform can enter from `state` without a request."""
         return tuple(dict.fromkeys(move.end for move in self._moves_from.get(state, ()) if move.is_automatic))
 
     def apply_verb(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
-        """Return the state after `verb`, or raise `UserError` with `subject` if the verb is illegal."""
+        """Return the state after `verb`; raise `UserError` with `subject` if the verb is illegal."""
         ends = [
             move.end
             for move in self._moves_from.get(state, ())
@@ -66,13 +66,13 @@ class Lifecycle(Generic[State]):
         return ends[0]
 
     def follow_automatic_move(self, state: State, end: State) -> State:
-        """Return `end` if the platform moves to it without a request, else raise `UserError`."""
+        """Return `end` if the platform makes this move without a request; raise `UserError` otherwise."""
         if end not in self.list_automatic_states(state):
             raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._build_hint(state))
         return end
 
     def find_path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
-        """Return the shortest sequence of moves, including the platform's own, or `None`."""
+        """Return the shortest sequence of moves, including automatic moves, or `None` if there is no path."""
         paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
         while queue:
@@ -86,7 +86,7 @@ class Lifecycle(Generic[State]):
         return None
 
     def explain_refusal(self, state: State, verb: str, subject: str = "") -> str:
-        """Return the message that `verb` is illegal in `state`."""
+        """Return the error message for an illegal `verb` in `state`."""
         known = {(start, word): text for start, word, text in self.refusals}
         refusal = known.get((state, verb))
         if refusal is not None:
@@ -108,7 +108,7 @@ class Lifecycle(Generic[State]):
 
 
 class MigrationState(StrEnum):
-    """The state of a mount or unmount, which advances by the requests `prepare`, `execute` and `finish`."""
+    """The state of a mount or unmount. The requests `prepare`, `execute` and `finish` advance it."""
 
     PLANNED = "planned"
     PREPARING = "preparing"
@@ -158,28 +158,28 @@ _MIGRATION_REFUSALS: Final = (
 )
 
 MOUNT: Final = Lifecycle("mount", _Migration.PLANNED, _MIGRATION_MOVES, _MIGRATION_REFUSALS)
-"""Inbound: from object storage onto a cluster."""
+"""A mount moves a topic from object storage to a cluster."""
 
 UNMOUNT: Final = Lifecycle("unmount", _Migration.PLANNED, _MIGRATION_MOVES, _MIGRATION_REFUSALS)
-"""Outbound: from a cluster into object storage."""
+"""An unmount moves a topic from a cluster to object storage."""
 
 BY_JOBS: Final = "jobs"
-"""Value of a mount's parameter `by` if jobs copy the records, because the platform cannot mount."""
+"""Parameter `by` of a mount that copies records with jobs, because the platform has no mount."""
 
 BY_PLATFORM: Final = "platform"
-"""Value of a transition's parameter `by` if the platform changes the mirror's role itself."""
+"""Parameter `by` of a transition in which the platform changes the mirror's role."""
 
 NEXT_VERBS: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
-"""State that waits for a request → the verb that continues the migration."""
+"""State → the verb that continues the migration from this state."""
 
 BEFORE_EXECUTED: Final = frozenset(
     {_Migration.PLANNED, _Migration.PREPARING, _Migration.PREPARED, _Migration.EXECUTING}
 )
-"""States that upload or look up data, and can time out."""
+"""States in which the platform uploads or looks up data. These steps can time out."""
 
 
 class MirrorStatus(StrEnum):
-    """The status that a cluster reports for a mirror; REGULAR is an ordinary topic."""
+    """The status that a cluster reports for a mirror. REGULAR is an ordinary topic."""
 
     ABSENT = "ABSENT"
     REGULAR = "REGULAR"
@@ -203,7 +203,7 @@ REVERSAL_SUSPENDED: Final = "a reversal is suspended"
 LINK_IS_PAUSED: Final = "the link is paused"
 
 TWO_SIDED_VERBS: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
-"""Verbs that take several steps and need both clusters of a link."""
+"""Verbs that need both clusters of a link and take several steps."""
 
 _FAILOVER_STARTS: Final = (
     _Mirror.ACTIVE,
@@ -318,14 +318,14 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 @dataclass(frozen=True, slots=True)
 class VerbRequest:
-    """The verbs to request, in this order."""
+    """Verbs to request, in order."""
 
     verbs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RoleReached:
-    """The mirror already has the role."""
+    """The mirror has the role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class RolePending:
 
 @dataclass(frozen=True, slots=True)
 class UnreachableRole:
-    """The role cannot be reached from this state; `hint` names an alternative."""
+    """The mirror cannot reach the role from its state. `hint` names an alternative."""
 
     hint: str
 
@@ -373,7 +373,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, RoleVerdict]]] = {
     "paused": {
         _Mirror.ACTIVE: VerbRequest(("pause",)),
         _Mirror.PAUSED: RoleReached(),
-        _Mirror.LINK_PAUSED: RoleReached(),  # its own status is visible only after the link is resumed
+        _Mirror.LINK_PAUSED: RoleReached(),  # a paused link hides the mirror's own status
         _Mirror.SOURCE_UNAVAILABLE: UnreachableRole("Its source is unreachable; pause it when it is ACTIVE again."),
         _Mirror.LINK_FAILED: UnreachableRole("Mend its link first."),
         _Mirror.FAILED: UnreachableRole("It has failed permanently and mirrors nothing."),
@@ -423,7 +423,7 @@ _SUSPENDED_VERDICTS: Final[dict[Role, RoleVerdict]] = {
 def plan_role_change(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> RoleVerdict:
     """Decide how a mirror in `state` reaches `role`.
 
-    `is_suspended`: the mirror was paused during a reversal, which a resume continues.
+    `is_suspended`: the mirror was paused during a reversal. A resume continues the reversal.
     """
     if is_suspended and state is _Mirror.PAUSED:
         return _SUSPENDED_VERDICTS[role]
@@ -458,14 +458,14 @@ TIERING: Final = Lifecycle(
 
 
 class HousekeepingState(StrEnum):
-    """The state of the background cleanup of the remote tier."""
+    """The state of the remote tier's background cleanup."""
 
     IDLE = "idle"
     ACTIVE = "active"
     PAUSE = "pause"
-    """Interrupted by other traffic, with work left."""
+    """Other traffic interrupted the cleanup before its end."""
     DRAINING = "draining"
-    """Cleans despite other traffic, because the interval has passed."""
+    """The interval has passed, so cleanup runs despite other traffic."""
     STOPPED = "stopped"
 
 
@@ -487,14 +487,13 @@ HOUSEKEEPING: Final = Lifecycle(
 )
 
 
-# States of remote segments and deleted remote partitions (KIP-405).
-#
-# The embedded cluster derives them from manifests. A segment is being copied until a manifest lists it. It is being
-# deleted while the manifest lists it as garbage.
+# States of remote segments and of deleted remote partitions (KIP-405). The embedded cluster derives them from
+# manifests. A segment is being copied until a manifest lists it. It is being deleted while the manifest lists it as
+# garbage.
 
 
 class SegmentState(StrEnum):
-    """The state of a remote segment; only COPY_FINISHED can be read."""
+    """The state of a remote segment. Only segments in COPY_FINISHED can be read."""
 
     COPY_STARTED = "COPY_SEGMENT_STARTED"
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"

@@ -1,4 +1,4 @@
-"""What operations need from the process: clock, ids, user, environment variables, and git."""
+"""Clock, ids, user, environment variables and git of the process."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ _GIT_TIMEOUT_S: Final = 30
 _MAX_FILE_BYTES: Final = 32 * 2**20
 _SYMLINK_MODE: Final = "120000"
 _SAFE_OPTIONS: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
-"""Options that stop git from running commands configured by a repository that is committed as files."""
+"""Options that prevent git from running commands that a committed repository configures."""
 _INSTALL_GIT: Final = "Install git."
 _FETCH_BASE: Final = (
     "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
@@ -117,7 +117,7 @@ _FETCH_BASE: Final = (
 
 
 def read_commit(folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the commit that is checked out in a folder; `None` without git, a repository or a commit."""
+    """Return the commit checked out in a folder, or `None` without git, a repository or a commit."""
     try:
         return _read_git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -125,7 +125,7 @@ def read_commit(folder: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def read_repository_prefix(folder: Path, environ: Mapping[str, str]) -> str:
-    """Return a folder's path in its repository, such as `topics/`; empty at the root or outside a repository."""
+    """Return a folder's path in its repository, such as `topics/`. It is empty at the root or outside a repository."""
     try:
         return _read_git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
@@ -133,7 +133,7 @@ def read_repository_prefix(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 class Forge(NamedTuple):
-    """URL prefixes of a forge for files and for commit ids, with the commit and the URL of the pipeline's run."""
+    """A forge's URL prefixes for files and commits, with the commit and the URL of the CI run."""
 
     files: str
     commits: str
@@ -146,10 +146,11 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
 def read_forge(folder: Path, environ: Mapping[str, str]) -> Forge | None:
-    """Return the forge's URLs for a folder at its commit; `None` if environment variables name no forge.
+    """Return the forge's URLs for a folder at its commit, or `None` if no environment variable names a forge.
 
-    GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
-    https://docs.gitlab.com/ci/variables/predefined_variables.
+    GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference
+
+    GitLab: https://docs.gitlab.com/ci/variables/predefined_variables
     """
     from urllib.parse import quote
 
@@ -179,9 +180,9 @@ def find_fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> 
 
 
 def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
-    """Return whether `commit` is an ancestor of `of`; `None` if git or needed commits are missing.
+    """Return whether `commit` is an ancestor of `of`, or `None` if git or a needed commit is missing.
 
-    A shallow clone can prove ancestry but not disprove it.
+    A shallow clone can prove that a commit is an ancestor, but not the opposite.
     """
     try:
         if not _read_git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
@@ -195,7 +196,7 @@ def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) 
 def list_changed_files(
     folder: Path, environ: Mapping[str, str], revision: str, extra_paths: Iterable[Path] = ()
 ) -> tuple[str, ...]:
-    """Return the files that changed since the merge base with `revision`, including uncommitted ones.
+    """Return the files changed since the merge base with `revision`, including uncommitted files.
 
     Paths below `folder` are relative to it; paths below `extra_paths` are absolute.
     """
@@ -233,10 +234,10 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
 
 
 def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
-    """Write the files of a pull request's base to a temporary folder; `None` outside pull requests.
+    """Write the files of a pull request's base to a temporary folder, or return `None` outside pull requests.
 
-    They are all files below `folder` and YAML files anywhere, and are deleted at exit. Git attributes and filters are
-    not applied.
+    The folder holds all files below `folder` and all YAML files of the repository. It is deleted at exit. Git
+    attributes and filters do not apply.
     """
     revision = _find_base_revision(environ)
     if revision is None:
@@ -260,7 +261,7 @@ def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestB
 
 
 def find_read_limit(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the repository outside which a pull request may read no file; `None` outside pull requests."""
+    """Return the repository that limits a pull request's file reads; `None` outside pull requests."""
     if not _is_pull_request(environ):
         return None
     try:
@@ -299,7 +300,7 @@ def _parse_blobs(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _find_trusted_root(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Return the root of the repository; reject a git folder that contains `folder`, as it may be committed files."""
+    """Return the root of the repository. Reject a git folder that contains `folder`; it may be committed."""
     place = Path(_read_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"

@@ -1,9 +1,9 @@
-"""The version of the package, and where the project is published."""
+"""The package's version, home page and documentation site."""
 
 from typing import Final
 
 __version__ = "0.1.0"
 __home__: Final = "https://github.com/stream-reconciler/reconciler"
-"""Future home page, as in `pyproject.toml`; not published yet."""
+"""Planned home page, not published yet; `pyproject.toml` has the same URL."""
 __site__: Final = "https://stream-reconciler.github.io/reconciler"
-"""Future documentation site, with a folder per version."""
+"""Planned documentation site, with a folder per version."""

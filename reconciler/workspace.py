@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("reconciler")
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
-    """The result of `Workspace.plan`, for `Workspace.apply`."""
+    """The result of `Workspace.plan`, which `Workspace.apply` takes."""
 
     _planned: PlanResult = field(repr=False)
 
@@ -51,7 +51,7 @@ class WorkspacePlan:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Problems that prevent an apply; `allow` does not lift them."""
+        """Problems that prevent an apply and that `allow` cannot lift."""
         return tuple(map(format_finding, self._planned.plan.errors))
 
     @property
@@ -60,7 +60,7 @@ class WorkspacePlan:
         return (*self._planned.warnings, *map(format_finding, self._planned.plan.warnings))
 
     def to_json(self) -> bytes:
-        """Return the document `reconciler.plan/1` of `reconciler plan --format json`."""
+        """Return the plan as the document of `reconciler plan --format json`."""
         return self._planned.to_json()
 
     def __str__(self) -> str:
@@ -72,9 +72,9 @@ class ApplyResult:
     """The result of an apply."""
 
     done: tuple[str, ...]
-    """Ids of the completed actions, in the order in which they ended."""
+    """Ids of completed actions, in the order in which they ended."""
     not_needed: tuple[str, ...]
-    """Ids of planned actions that were no longer needed."""
+    """Ids of planned actions that the clusters no longer needed."""
     summary: str
     """Number of completed actions as text: `1 added, 4 changed`."""
 
@@ -86,11 +86,11 @@ class ApplyResult:
 class Workspace:
     """The folder of a workspace, with the environment and variables for reading its files.
 
-    Each call reads the files again; no connection stays open between calls.
+    Each call reads the files again and closes its connections.
     """
 
     folder: Path
-    """Folder of `reconciler.yaml`."""
+    """Folder that contains `reconciler.yaml`."""
     _select: Select = field(repr=False)
     _environ: Mapping[str, str] | None = field(repr=False)
 
@@ -108,10 +108,10 @@ class Workspace:
 
         Args:
             folder: The folder of `reconciler.yaml`; by default the nearest one at or above the working folder.
-            environment: The overlay and its state, as `-e`.
-            variables: Values of variables, as `--var`.
-            var_files: Files with values of variables, as `--var-file`.
-            environ: Environment variables for `${env:NAME}` and credentials; by default the process's own.
+            environment: The overlay and its state, as in `-e`.
+            variables: Values of variables, as in `--var`.
+            var_files: Files with values of variables, as in `--var-file`.
+            environ: Environment variables for `${env:NAME}` and credentials; by default those of the process.
 
         Raises:
             UsageError: The folder is no workspace.
@@ -138,14 +138,14 @@ class Workspace:
         """Plan the actions that bring the clusters to the files, without changing anything.
 
         Args:
-            targets: Addresses or patterns: only these and their dependencies.
+            targets: Addresses or patterns to plan, with their dependencies.
             excludes: Addresses or patterns to leave out.
-            labels: Only resources with these labels.
-            changed_since: Only what changed in the files since this git revision.
-            allow: Actions to exempt from guards, as `delete:topic/west/shop:orders`.
+            labels: Labels that planned resources must have.
+            changed_since: Git revision; only resources whose files changed since then are planned.
+            allow: Actions to exempt from guards, such as `delete:topic/west/shop:orders`.
 
         Raises:
-            UserError: The files have problems, or the state is damaged or of another workspace.
+            UserError: The files have problems, or the state is damaged or belongs to another workspace.
             RetryableError: A cluster does not answer.
         """
         from reconciler.operations.plan import plan  # noqa: PLC0415 - slow to import, and not needed to read topics
@@ -161,12 +161,12 @@ class Workspace:
         approved_by: Iterable[str] = (),
         lock_timeout_s: float = 600.0,
     ) -> ApplyResult:
-        """Apply a plan, or the part still needed, without asking. An interrupt stops after the current action.
+        """Apply the actions of a plan that are still needed. An interrupt stops after the current action.
 
         Args:
             plan: A result of `plan`.
-            allow: Actions to exempt from guards, as `delete:topic/west/shop:orders`.
-            approved_by: Names of its approvers, for `guards.approvals`.
+            allow: Actions to exempt from guards, such as `delete:topic/west/shop:orders`.
+            approved_by: Names of approvers, for `guards.approvals`.
             lock_timeout_s: Longest wait for the lease, in seconds.
 
         Raises:
@@ -184,7 +184,7 @@ class Workspace:
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
         hooks, planned = Hooks(lambda _planned: True, _log_event, stop), plan._planned  # noqa: SLF001 - its own
-        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in its cells' thread
+        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in the thread of its cells
             running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
             try:
                 applied = running.result()
@@ -205,7 +205,7 @@ class Workspace:
         labels: Mapping[str, str] | None = None,
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
-        """Return the differences between clusters and files, as `reconciler drift`; parameters as for `plan`."""
+        """Return the differences between clusters and files. The parameters are those of `plan`."""
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
         drifted = drift(self._invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
@@ -241,11 +241,11 @@ def _log_event(event: Event) -> None:
 def register_topics(session: Session, workspace: Workspace) -> None:
     """Register the Spark format `topic-log`, which reads and writes topics of a workspace's clusters.
 
-    Environment variables are pickled with the data source, and appear in no query plan, option or log.
+    Spark pickles environment variables with the data source, and shows them in no query plan, option or log.
 
     Args:
         session: The Spark session.
-        workspace: The workspace of the topics that the options `cluster` and `topic` name.
+        workspace: The workspace that declares the topics.
     """
     from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
 

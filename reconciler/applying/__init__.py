@@ -1,1 +1,1 @@
-"""Walk the graph of a plan and do it."""
+"""Execute plans."""

@@ -1,4 +1,4 @@
-"""Execute a plan: batch actions by cluster, run jobs, and skip only actions that depend on a failed one."""
+"""Execute a plan in batches by cluster, and skip only actions that depend on a failed action."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ JOBS = "jobs"
 
 MIRRORS: Final = "mirrors/"
 MIRRORS_AT_ONCE: Final = 4
-"""Number of mirror lanes; each may copy, and then holds batches of records in memory."""
+"""Number of mirror lanes. A lane may copy records, and then holds batches in memory."""
 
 RECORD = "record"
 
@@ -60,7 +60,7 @@ Lane: TypeAlias = str
 
 
 def is_done_by_jobs(action: Action) -> bool:
-    """Return whether jobs execute a transition, because it copies records or needs both clusters."""
+    """Return whether jobs execute the action, because it copies records or needs both clusters of a link."""
     return isinstance(action, Transition) and (is_mount_by_jobs(action) or is_mirror_action(action))
 
 
@@ -70,7 +70,7 @@ def is_mount_by_jobs(action: Transition) -> bool:
 
 
 def choose_lane(action: Action) -> Lane:
-    """Return the lane of an action; all actions of one mirror have the same lane."""
+    """Return the lane of an action. All actions of one mirror share a lane."""
     if is_mirror_action(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_done_by_jobs(action):
@@ -87,7 +87,7 @@ def choose_lane(action: Action) -> Lane:
 
 
 def is_mirror_action(action: Action) -> bool:
-    """Return whether the action promotes, reverses, restores or catches up a mirror by jobs."""
+    """Return whether jobs promote, reverse, restore or catch up a mirror by this action."""
     if isinstance(action, RunJob):
         return action.job == CATCH_UP
     if not isinstance(action, Transition) or action.parameters.get("by") == BY_PLATFORM:
@@ -101,7 +101,7 @@ def is_job_lane(lane: Lane) -> bool:
 
 
 def is_platform_lane(lane: Lane) -> bool:
-    """Return whether actions of a lane call a platform; `parallelism` limits these lanes."""
+    """Return whether actions of a lane call a platform. `parallelism` limits these lanes."""
     return lane != RECORD and not is_job_lane(lane)
 
 
@@ -122,14 +122,14 @@ class LaneQueue:
         return not self._waiting
 
     def take_batch(self) -> list[Action]:
-        """Return the next batch; empty if no action waits."""
+        """Return the next batch, or an empty list if no action waits."""
         return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
 
 
 def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: LeasePort) -> list[Outcome]:
     """Call a platform with a batch and return one outcome per action.
 
-    The lease is checked first, because the call may have waited long for a thread.
+    It checks the lease first, because the call may have waited long for a thread.
     """
     outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
@@ -157,7 +157,7 @@ def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: Lea
 def run_job(
     job: DataAction, jobs: Jobs, lease: LeasePort, report: Callable[[Event], None]
 ) -> tuple[Outcome, JobResult]:
-    """Run a job or a transition over two clusters; return its outcome and what it moved."""
+    """Run a job or a transition over two clusters; return the outcome and what the job moved."""
     try:
         lease.check()
         moved = jobs.run(job, report, lease.check)
@@ -187,7 +187,7 @@ class ActionGraph:
     """The unfinished actions of a plan and their dependencies."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """`actions` are in plan order; ready actions start in this order."""
+        """Take the actions in plan order; ready actions start in this order."""
         self._actions = {action.id: action for action in actions}
         self._position = {action.id: position for position, action in enumerate(actions)}
         self._missing: dict[str, int] = {}
@@ -202,7 +202,7 @@ class ActionGraph:
         self._order = [action.id for action in actions]
 
     def take_ready(self) -> list[Action]:
-        """Return the ready actions in plan order; each is returned once."""
+        """Return ready actions in plan order. Each action is returned once."""
         taken = []
         while self._ready:
             name = self._order[heapq.heappop(self._ready)]
@@ -239,9 +239,9 @@ class ActionGraph:
 
 
 def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield the journal entries for an action's outcome; `lost`: failed action → actions skipped because of it.
+    """Yield the journal entries for an action's outcome. `lost`: failed action → the actions that were skipped for it.
 
-    A result in doubt gets no entry, so that recovery settles the intent by observing the cluster.
+    An unknown outcome gets no entry, so that recovery observes the cluster.
     """
     match outcome:
         case CompletedAction():
@@ -264,9 +264,9 @@ def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Se
 
 
 def is_in_doubt(action: Action, outcome: FailedAction) -> bool:
-    """Return whether the action may have happened although it failed.
+    """Return whether a failed action may have taken effect.
 
-    Jobs are never in doubt: they find out themselves what they have done.
+    Jobs are never in doubt, because a repeated job detects what it has done.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
     return is_unknown and not is_job_lane(choose_lane(action))
@@ -278,10 +278,10 @@ def may_still_happen(outcome: FailedAction) -> bool:
 
 
 class ResultLedger:
-    """Collects the results of one run, and updates the record by them."""
+    """Collects the results of one run and updates the record."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
-        """Copy `record`; `report` is called by one thread at a time."""
+        """Copy `record`. Only one thread at a time calls `report`."""
         self.record: dict[Address, Recorded] = dict(record)
         self.is_changed = False
         self.done: list[str] = []
@@ -298,7 +298,7 @@ class ResultLedger:
         self._started: dict[str, float] = {}
 
     def report_event(self, event: Event) -> None:
-        """Report an event, from any thread. If this fails, set `trouble` and drop later events."""
+        """Report an event from any thread. If this fails, set `trouble` and drop later events."""
         with self._reporting:
             if self.trouble is None:
                 try:
@@ -307,7 +307,7 @@ class ResultLedger:
                     self.trouble = error
 
     def report_start(self, actions: Sequence[Action], now: float) -> None:
-        """Report that these actions start."""
+        """Report that actions start, and remember the time."""
         for action in actions:
             self._started[action.id] = now
             self.report_event(ActionStarted(action.id, action.address))
@@ -330,7 +330,7 @@ class ResultLedger:
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
     def report_failure(self, action: Action, outcome: FailedAction) -> None:
-        """Report a failure that is in the journal, and record what the action created before it failed."""
+        """Report a failure that the journal contains, and record what the action created before it failed."""
         if outcome.created is not None and not is_in_doubt(action, outcome):
             apply_record_changes(self.record, record_refusal(action, outcome.created, self.record, self._run))
             self.is_changed = True
@@ -342,28 +342,28 @@ _CHECK_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The results of a run. `record` must be committed; ids are in the order in which actions ended."""
+    """The results of a run, whose `record` must be committed. Ids are in the order in which actions ended."""
 
     record: Record
     done: tuple[str, ...] = ()
     failed: tuple[FailedAction, ...] = ()
     skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
-    """Ids of actions that the run did not start, because it was stopped or leaves jobs."""
+    """Ids of actions that the run did not start, because it was stopped or leaves jobs to the next run."""
     in_doubt: tuple[Action, ...] = ()
     """Actions of `failed` whose result is unknown."""
     unknown: IncompleteError | None = None
-    """Why `in_doubt` could not be settled; if set, the run stays open."""
+    """Why `in_doubt` could not be settled. If this is set, the run stays open."""
     unanswered: tuple[str, ...] = ()
-    """Ids of `not_started` whose call had no answer when the run was stopped."""
+    """Ids of those `not_started` actions whose call had no answer when the run was stopped."""
     is_stopped: bool = False
     is_changed: bool = False
     ended_by: ReconcilerError | None = None
-    """Why the state can no longer be written; if set, the run must not commit `record`."""
+    """Why the state cannot be written. If this is set, the caller must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
     ran: Execution = NO_EXECUTION
     trouble: Exception | None = None
-    """An unexpected error, such as a bug or a closed pipe, to raise after `record` is committed."""
+    """Unexpected error, such as a bug or a closed pipe, to raise after `record` is committed."""
 
     @property
     def is_whole(self) -> bool:
@@ -387,12 +387,12 @@ class Engine:
         self._ended_by: ReconcilerError | None = None
 
     def stop(self) -> None:
-        """Start no new action and stop running jobs soon. Safe from threads and signal handlers."""
+        """Start no new action and stop running jobs soon. Threads and signal handlers may call it."""
         self._is_stopping = True
         self._ports.jobs.stop()
 
     async def run(self) -> RunResult:
-        """Execute the plan and return all results; errors are in the result."""
+        """Execute the plan. The result contains the errors."""
         try:
             await self._run_lanes()
         except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
@@ -585,7 +585,7 @@ _COMMIT_INTERVAL_S: Final = 60.0
 
 
 class RunLease:
-    """Lease of a run, with its journal and checkpoints."""
+    """The lease of a run, with the run's journal and checkpoints."""
 
     def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
         self._lease = lease
@@ -596,11 +596,11 @@ class RunLease:
 
     @property
     def may_start(self) -> bool:
-        """Whether a new call may start: the lease outlives the longest call."""
+        """Whether a new call may start, because the lease outlives the longest call."""
         return self._lease.may_start
 
     def check(self) -> None:
-        """Check that the lease is held.
+        """Raise an error if the lease is lost.
 
         Raises:
             LeaseError: The lease is lost.
@@ -614,7 +614,7 @@ class RunLease:
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit the record if it changed and the last commit is a minute old."""
+        """Commit the record if it changed and the last commit is at least a minute old."""
         if self._effects.read_clock() - self._committed_at < _COMMIT_INTERVAL_S:
             return
         if record == self._committed:

@@ -21,13 +21,13 @@ class Alike:
     """Actions that failed for the same reason."""
 
     error: str
-    """Message; if several actions failed, `…` replaces their names."""
+    """Error message. If several actions failed, `…` replaces their names."""
     hint: str
     ids: tuple[str, ...]
 
 
 def group_failures(failed: Iterable[FailedAction]) -> tuple[Alike, ...]:
-    """Group failures by reason: largest group first, equal ones in the order in which they happened."""
+    """Group failures by reason, the largest group first. Groups of equal size keep the order of failures."""
     groups: dict[tuple[str, str], list[FailedAction]] = {}
     for failure in failed:
         key = (mask_names(failure.error.message, failure.id), mask_names(failure.error.hint, failure.id))
@@ -40,7 +40,7 @@ def group_failures(failed: Iterable[FailedAction]) -> tuple[Alike, ...]:
 
 
 def group_skipped_actions(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
-    """Return failed action → skipped actions that depend on it; largest group first."""
+    """Map each failed action to the skipped actions that depend on it, the largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
         causes.setdefault(skip.because, []).append(skip.id)
@@ -48,7 +48,7 @@ def group_skipped_actions(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[s
 
 
 def mask_names(text: str, action: str) -> str:
-    """Replace the action's id, address and name in a message by `…`."""
+    """Replace the action's id, address and name in `text` by `…`."""
     address = action.partition(":")[2]
     for name in (action, address, address.rpartition("/")[2]):
         if name and name in text:
@@ -62,12 +62,12 @@ def _list_ids(group: Sequence[FailedAction]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The current plan equals the approved plan, or is a part of it."""
+    """The current plan equals the approved plan or is a part of it."""
 
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
     advance: StateAdvance | None = None
-    """Set if the state changed after the approval and the rest of the plan did not."""
+    """Set if only the state changed after the approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class PlanMade:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """The plan as a document `reconciler.plan/1`."""
+        """The plan as the document `reconciler.plan/1`."""
         return build_plan_document(self.plan)
 
 
@@ -92,29 +92,28 @@ class ActionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where the tasks of a job ran, so far or in total."""
+    """Where the tasks of a job ran."""
 
     engine: str = ""
-    """As in the plan: `in process`, `Spark local[*]`; empty if no task ran."""
+    """Engine as named in the plan: `in process`, `Spark local[*]`. It is empty if no task ran."""
     spark_tasks: int = 0
-    """Tasks that ran on Spark."""
+    """Number of tasks that ran on Spark."""
     starting_s: float = 0.0
-    """Seconds spent waiting for Spark to start, during which no records moved."""
+    """Seconds of waiting for Spark to start."""
 
     def __add__(self, other: Execution) -> Execution:
-        """Return the sum of both; the engine is Spark if one of them ran there."""
+        """Return the sum of both. The engine is Spark if a task ran on Spark."""
         first = self if self.spark_tasks or not other.spark_tasks else other
         tasks, starting_s = self.spark_tasks + other.spark_tasks, self.starting_s + other.starting_s
         return Execution(first.engine or other.engine, tasks, starting_s)
 
 
 NO_EXECUTION: Final = Execution()
-"""No task ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a job; totals are estimates."""
+    """Progress of a job. Totals are estimates."""
 
     id: str
     records: int
@@ -123,27 +122,26 @@ class Progress:
     bytes_total: int
     seconds: float
     seconds_left: float | None = None
-    """Null until a rate is known."""
+    """`None` until the job knows its rate."""
     ran: Execution = NO_EXECUTION
     partitions_done: int = 0
-    """Number of complete partitions."""
     partitions: int = 0
-    """Number of partitions; 0 if the work is not divided into partitions."""
+    """Number of partitions, or 0 if the work is not divided into partitions."""
     phase: str = ""
-    """What the job does before records move, such as `starting Spark`; empty while records move."""
+    """What the job does before it moves records, such as `starting Spark`. It is empty while records move."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionDone:
-    """An action is complete, and its result is in the journal."""
+    """An action is complete, and the journal has its result."""
 
     id: str
     address: Address
     seconds: float
     records: int = 0
-    """Records that a job moved."""
+    """Number of records that a job moved."""
     bytes: int = 0
-    """Bytes that a job moved."""
+    """Number of bytes that a job moved."""
     ran: Execution = NO_EXECUTION
 
 
@@ -159,19 +157,21 @@ class ActionFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunRecovered:
-    """An earlier run that was still open was settled."""
+    """An earlier run that was still open is settled."""
 
     run: str
     who: str
     settled: Mapping[str, str]
-    """The result of each action in doubt, by id: absent, done, partial (and completed), conflict, under way (a
-    transition over two clusters that has not ended), moving (replicas still move), or unknown if the cluster could not
-    be read.
+    """Id of each action in doubt → its result.
+
+    The results are absent, done, partial, conflict, under way, moving and unknown. A partial action was completed. A
+    transition over two clusters is under way if it has not ended. With moving, replicas still move. With unknown, the
+    cluster could not be read.
     """
     parting: RunEnding | None = None
-    """How the run ended: stopped, or handed over on purpose; null if it was killed."""
+    """How the run ended: stopped or handed over. It is null if the run was killed."""
     left: int = 0
-    """Number of actions that the run had not begun."""
+    """Number of actions that the run had not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +179,12 @@ class RunHandedOver:
     """The run ended and left these actions to the next run."""
 
     left: tuple[str, ...]
-    """Ids of actions, in plan order."""
+    """Ids of the actions, in plan order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """Another process took the lease, so the run starts and writes nothing more."""
+    """Another process took the lease, so the run starts no action and writes nothing."""
 
     message: str
 
@@ -200,24 +200,22 @@ class Summary:
     not_started: int
     seconds: float
     serial: int | None = None
-    """Serial of the state committed at the end; null if nothing was committed."""
+    """Serial of the state that the run committed last; null if it committed none."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
     """Id of each skipped action → id of the failed action that it depends on."""
     failures: tuple[Alike, ...] = ()
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
-    """Ids of failed actions whose result is unknown; the run stays open."""
+    """Ids of failed actions whose result is unknown. The run stays open for them."""
     ran: Execution = NO_EXECUTION
-    """Where the jobs of the run ran."""
     approved_by: tuple[str, ...] = ()
-    """Names of the approvers."""
     pull_request: str | None = None
-    """URL of the pull request with the approval."""
+    """URL of the pull request that was approved."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultMissing:
-    """The run ended and is recorded, but its `result.json` could not be written."""
+    """The run is recorded, but its `result.json` could not be written."""
 
     run: str
     error: str

@@ -17,12 +17,12 @@ from reconciler.runtime.retry import skip_check
 from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition
-"""An action that jobs execute: a job, or a transition for which `is_done_by_jobs` is true."""
+"""A job, or a transition for which `is_done_by_jobs` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job moved, and the resource that it left."""
+    """What a job moved, and the resource after it."""
 
     records: int = 0
     bytes: int = 0
@@ -32,7 +32,7 @@ class JobResult:
 
 
 class Jobs(Protocol):
-    """Executes data actions. Methods block; Spark starts with the first job that needs it."""
+    """Executes jobs and transitions. Methods block. Spark starts with the first job that needs it."""
 
     def check(self, actions: Iterable[Action]) -> None:
         """Check that this machine can run every data action among `actions`.
@@ -45,9 +45,9 @@ class Jobs(Protocol):
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
-        """Run a job or transition until it ends; return what it moved.
+        """Run a job or transition until it ends, and return what it moved.
 
-        `may_go_on` is called before each step of a transition.
+        It calls `may_go_on` before each step of a transition.
 
         Raises:
             IncompleteError: The action was stopped; the next run continues it.
@@ -56,20 +56,20 @@ class Jobs(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stop the running jobs soon. Safe from any thread."""
+        """Stop the running jobs soon. Any thread may call it."""
         ...
 
 
 class LeasePort(Protocol):
-    """The lease under which a run acts."""
+    """The lease of a run."""
 
     @property
     def may_start(self) -> bool:
-        """Whether a new call may start; if not, the run waits until this changes or `check` fails."""
+        """Whether a new call may start. If not, the run waits until this changes or `check` fails."""
         ...
 
     def check(self) -> None:
-        """Check that the lease is held.
+        """Raise an error if the lease is lost.
 
         Raises:
             LeaseError: The lease is lost.
@@ -86,12 +86,12 @@ class LeasePort(Protocol):
         ...
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit the record if the last commit is old enough. Called about once a second."""
+        """Commit the record if the last commit is old enough. The engine calls it about once a second."""
         ...
 
 
 class StopRequest(Protocol):
-    """A request from outside to stop, such as a signal."""
+    """A request to stop from outside the run, such as a signal."""
 
     @property
     def is_requested(self) -> bool:
@@ -107,7 +107,7 @@ class Spool(Protocol):
     """Local storage for journal entries while the state cannot be written."""
 
     def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
-        """Store journal entries of a run and return their location, for messages.
+        """Store journal entries of a run. Return their location for messages.
 
         Raises:
             UserError: The entries cannot be stored.
@@ -115,11 +115,11 @@ class Spool(Protocol):
         ...
 
     def read_entries(self, run: str) -> Sequence[Entry]:
-        """Return the stored entries of a run, without damaged ones."""
+        """Return the undamaged stored entries of a run."""
         ...
 
     def list_runs(self) -> Sequence[str]:
-        """Return the ids of runs with stored entries; some may belong to another state."""
+        """Return the ids of runs with stored entries. Some runs may belong to another state."""
         ...
 
     def delete_entries(self, run: str) -> None:
@@ -133,7 +133,7 @@ def _mark_nothing(_record: Record) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The interfaces that a run uses, except its lease."""
+    """The interfaces that a run uses, without its lease."""
 
     state: ObjectStore
     providers: Mapping[str, Provider]
@@ -143,12 +143,12 @@ class RunContext:
     stop: StopRequest
     spool: Spool
     mark_ownership: Callable[[Record], None] = _mark_nothing
-    """Marks ownership on the clusters by the record after a run; called under the lease, and never raises."""
+    """Marks ownership on the clusters after a run. It is called under the lease and never raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """The interfaces that the engine uses, including the lease."""
+    """The interfaces that the engine uses, with the lease."""
 
     providers: Mapping[str, Provider]
     jobs: Jobs

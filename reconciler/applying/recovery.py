@@ -1,6 +1,6 @@
-"""Settle an interrupted run by observing its actions in doubt.
+"""Settle an interrupted run by observing the actions whose result is unknown.
 
-Done actions are recorded, partial ones are completed, and absent ones are planned again. Recovery is idempotent.
+Done actions are recorded, partial actions are completed, and absent actions are planned again. Recovery is idempotent.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
-    """Return a done failover as partial, because its consumer groups may not be released yet (F-C-041)."""
+    """Return a completed failover as partial, because its consumer groups may still wait for release (F-C-041)."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Completes actions that an earlier run left partial, under a new lease."""
+    """Completes the partial actions of an earlier run under a new lease."""
 
     lease: Lease
     context: RunContext
     runs_transition: Callable[[Transition], bool]
-    """Returns whether to run a transition over two clusters until it ends; others are left to `run`."""
+    """Whether to run a transition over two clusters to its end. Other transitions are left to `run`."""
     resumes: bool
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
-        """Repeat partial actions; write the resulting entries and return them.
+        """Repeat partial actions, and return the entries written to the journal.
 
         Raises:
             IncompleteError: A cluster did not answer.
@@ -107,7 +107,7 @@ class Completion:
         return entries
 
     async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Run a transition over two clusters until it ends, or record that it is in progress."""
+        """Run a transition over two clusters to its end, or record that it is in progress."""
         if not (self.runs_transition(action) or self.resumes):
             problem = (
                 "it is in progress" if is_mount_by_jobs(action) else "it is in progress: its mirror shows its state"
@@ -143,7 +143,7 @@ def _build_not_ended_error(action: Transition, error: ReconcilerError) -> Incomp
 
 
 def _build_bug_refusals(outcomes: Iterable[Outcome]) -> list[Entry]:
-    # Actions that fail by a bug would never complete.
+    # An action that fails by a bug would never complete.
     return [
         _build_error_refusal(outcome.id, outcome.error)
         for outcome in outcomes
@@ -156,7 +156,7 @@ def _build_error_refusal(name: str, error: ReconcilerError) -> Entry:
 
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    # Planning would take a partial resource for one of another owner.
+    # The plan would treat a partial resource as foreign.
     unknown = [
         outcome
         for outcome in outcomes
@@ -173,13 +173,13 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
 T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
-"""Wait after a takeover, before repeating actions that are not idempotent: a late call may still arrive."""
+"""Wait after a takeover before actions that are not idempotent are repeated. A late call may still arrive."""
 _SLICE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SettledJournal:
-    """An open run whose actions are all settled and recorded."""
+    """An open run whose actions are settled and recorded."""
 
     run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class SettledJournal:
 
 
 class Recovery:
-    """Settles actions in doubt, under a lease."""
+    """Settles actions whose result is unknown, under a lease."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class Recovery:
         self._began = context.effects.read_clock()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle the open run, if any, and record its results; `closes`: close it.
+        """Settle the open run, if any, and record its results. `closes`: also close the run.
 
         Raises:
             IncompleteError: An action in doubt cannot be observed; the run stays open.
@@ -241,7 +241,7 @@ class Recovery:
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
     ) -> tuple[list[Entry], dict[str, str]]:
-        """Observe actions in doubt and complete partial ones; return the written entries and the verdicts by action id.
+        """Observe actions in doubt and complete partial actions. Return the written entries and each action's result.
 
         Absent actions get no entry, because only the caller knows whether they may still happen.
 
@@ -290,7 +290,7 @@ class Recovery:
             )
 
     async def _observe_until_safe(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        """Observe actions. If one that is not idempotent is absent, wait for late calls and observe again."""
+        """Observe actions. If a non-idempotent action is absent, wait for late calls and observe again."""
         settlements = await self._settle_observed(cluster, actions)
         named_there = self._context.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
@@ -320,7 +320,7 @@ class Recovery:
         open_run = read_open_run(store, lockfile)
         for run in spool.list_runs():
             is_open = open_run is not None and open_run.file.run == run
-            if not is_open and store.get(run_key(run)) is not None:  # a run without files belongs to another state
+            if not is_open and store.get(run_key(run)) is not None:  # without files, the run belongs to another state
                 spool.delete_entries(run)
         return open_run
 

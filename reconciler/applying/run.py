@@ -1,6 +1,6 @@
-"""One run, from acquiring the lease to its result.
+"""A run, from acquiring the lease to its result.
 
-All effects go through `RunContext`, so a simulation can kill the run at every step.
+All effects use `RunContext`, so that a simulation can kill the run at every step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Ends one run: settles actions in doubt, commits the record and releases the lease."""
+    """Settles actions in doubt, commits the record and releases the lease."""
 
     context: RunContext
     lease: Lease
@@ -66,8 +66,8 @@ class RunEnd:
         """Commit the results, close the run if no action is left, and report the end.
 
         Raises:
-            LeaseError: The lease was lost, so nothing was committed.
-            IncompleteError: The state cannot be written, so the run stays open.
+            LeaseError: The lease was lost; nothing was committed.
+            IncompleteError: The state cannot be written; the run stays open.
         """
         if result.ended_by is not None:
             self._abandon(result, result.ended_by, began)
@@ -79,7 +79,7 @@ class RunEnd:
             result = replace(result, unknown=_build_unknown_error(error))
         is_over = result.is_changed or not (result.not_started or result.unknown)
         if is_over and not self.context.stop.is_requested:
-            # A stop must not wait for clusters; the next apply marks ownership.
+            # After a stop, the next apply marks ownership.
             with suppress(StoppedError):
                 await self.context.effects.run_blocking(lambda: self.context.mark_ownership(result.record))
         try:
@@ -221,7 +221,7 @@ def _add_unwritten(result: RunResult) -> RunResult:
 
 
 def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResult | None:
-    """Merge the results of two rounds; the second one decides about actions that both tried."""
+    """Merge two rounds of a run. For actions in both rounds, the second result counts."""
     if first is None or second is None:
         return second or first
     again = {*second.done, *second.not_started}
@@ -282,24 +282,24 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBasis:
-    """What a run decides its actions from: the state and a settled earlier run."""
+    """The state and the settled earlier run from which a run decides its actions."""
 
     snapshot: Snapshot
     settled: SettledJournal | None = None
     is_second_round: bool = False
-    """Whether this is the second round, which only checks what the settled run left in doubt."""
+    """Whether this is the second round, which checks actions that the settled run left in doubt."""
 
 
 Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
 def run_no_transition(_action: Transition) -> bool:
-    """Return `False`, to leave transitions over two clusters to `run`."""
+    """Return `False`: transitions over two clusters are left to `run`."""
     return False
 
 
 def skip_no_address(_address: Address) -> bool:
-    """Return `False`, to observe every address."""
+    """Return `False`: every address is observed."""
     return False
 
 
@@ -310,7 +310,7 @@ class RunOptions:
     resumes: bool = False
     leaves_jobs: bool = False
     parallelism: int = 8
-    """Limit of concurrent calls to platforms, apart from jobs."""
+    """Limit of concurrent platform calls; jobs do not count."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
     approved_by: tuple[str, ...] = ()
@@ -330,19 +330,19 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """The command of a run, its options, and how it treats an open run."""
+    """The command and options of a run, and how the run treats an open run."""
 
     command: str
     options: RunOptions = field(default_factory=RunOptions)
     runs_transition: Callable[[Transition], bool] = run_no_transition
-    """Returns whether to run a transition of the open run until it ends, before anything else."""
+    """Whether to run a transition of the open run to its end first."""
     skips_address: Callable[[Address], bool] = skip_no_address
-    """Returns whether an address is not observed, because the user excluded its cluster."""
+    """Whether to skip an address, because the user excluded its cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The result of a run; `result` is `None` if there was nothing to do."""
+    """The result of a run; `result` is `None` if the run had no actions."""
 
     result: RunResult | None
     settled: SettledJournal | None = None
@@ -359,12 +359,12 @@ class Run:
         self._began = context.effects.read_clock()
 
     async def run(self, decide: Decide) -> RunOutcome:
-        """Execute the actions that `decide` returns. If it raises, release the lease without changes.
+        """Execute the actions that `decide` returns. If `decide` raises, release the lease without changes.
 
         Raises:
-            LeaseError: Another process holds the lease, or took it during the run.
+            LeaseError: Another process holds the lease or took it during the run.
             InterruptedRunError: The run was stopped before it changed anything.
-            IncompleteError: An earlier run cannot be settled, or the state can no longer be written.
+            IncompleteError: An earlier run cannot be settled, or the state cannot be written.
         """
         request, resumes = self._request, self._request.options.resumes
         async with await self._acquire_lease() as lease:
@@ -423,7 +423,7 @@ class Run:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             await lease.store_commit(todo.commit)
-            if basis.is_second_round:  # `decide` marked resources as owned, which are not created
+            if basis.is_second_round:  # `decide` also marked resources as owned that this round does not create
                 await self._restore_ownership(basis)
             else:
                 self._report_nothing_done(lease, run)
@@ -434,8 +434,8 @@ class Run:
                 await self._effects.run_blocking(lambda: self._context.jobs.check(todo.actions))
             await lease.open_run(file, todo.commit)
         except LeaseError:
-            raise  # another run may rely on these marks now
-        except ReconcilerError:  # nothing was changed, so the marks set for the run are removed
+            raise  # another run may rely on these marks by now
+        except ReconcilerError:  # nothing was changed, so remove the marks of this run
             await self._restore_ownership(basis)
             raise
         journal = Journal(lease, self._effects, run)
@@ -509,7 +509,7 @@ class Run:
         )
 
     def _report_nothing_done(self, lease: Lease, run: str) -> None:
-        """Report an empty summary, which listeners wait for."""
+        """Report an empty summary, because listeners wait for a summary."""
         options = self._request.options
         self._context.report(
             Summary(

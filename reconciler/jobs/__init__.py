@@ -1,1 +1,1 @@
-"""Spark jobs over topic logs; the only place that imports pyspark."""
+"""Spark jobs over topic logs. No other package imports pyspark."""

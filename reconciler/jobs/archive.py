@@ -1,8 +1,8 @@
 """Archive a log into object storage, and restore it.
 
-Most records are copied and compared while producers write. Then producers are shut out, and the rest is copied and
-compared. Before a deletion, `records.log.find_changed_partitions` checks the source again. An interrupted archive
-continues at the ends of its manifests.
+Most records are copied and compared while producers write. The job then blocks producers and copies the rest. Before a
+deletion, `records.log.find_changed_partitions` checks the source again. An interrupted archive continues at the ends of
+its manifests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""Passes before producers are shut out; each copies what was written during the previous one."""
+"""Maximum number of passes before producers are blocked. Each pass copies what was written during the previous one."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class ArchiveJob:
     copy: TopicLog
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
-    """Refuses all producers of the source and returns each partition's end. Called once; may raise."""
+    """Blocks all producers of the source and returns each partition's end offset. It is called once and may raise."""
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
-    """Stored bytes: after a pass that copies no more than this, producers are shut out."""
+    """Stored bytes. Producers are blocked after a pass that copies at most this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """Size of an archive, and the bounds of its source at the comparison."""
+    """Size of an archive, and the source's offsets at the comparison."""
 
     bounds: Mapping[int, Bounds]
     records: int
@@ -55,13 +55,13 @@ class ArchiveResult:
 
 
 def archive_records(job: ArchiveJob) -> ArchiveResult:
-    """Copy and compare everything, shut producers out, then copy and compare the rest.
+    """Copy and compare while producers write, block producers, then copy and compare the rest.
 
     Raises:
         UserError: The archive differs from its source.
         SourceChangedError: The source was recreated.
-        RetryableError: A producer cannot be shut out, a transaction stays open, or Spark failed.
-        IncompleteError: It was stopped; records in manifests stay.
+        RetryableError: A producer cannot be blocked, a transaction stays open, or Spark failed.
+        IncompleteError: The job was stopped; records in manifests stay.
     """
     topic_id = job.source.topic_id
     records, stored, compared = archive_while_written(job)
@@ -74,7 +74,7 @@ def archive_records(job: ArchiveJob) -> ArchiveResult:
 
 
 def archive_while_written(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
-    """Copy and compare while producers write; return records, stored bytes, and compared ends."""
+    """Copy and compare while producers write. Return the records, stored bytes and compared end offsets."""
     topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
     for _ in range(_PASSES):
@@ -97,7 +97,6 @@ def _copy_and_compare(
 
 
 def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
-    """Compare the copy with its source from the offsets `since` on."""
     if job.engine.is_stopped():
         raise IncompleteError(
             "stopped before all records were compared", hint="Run the same command again: it continues."
@@ -130,7 +129,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
-# The restored topic has its own offsets: only records and their order are compared.
+# The restored topic has new offsets, so only records and their order are compared.
 
 
 @dataclass(frozen=True)
@@ -146,12 +145,12 @@ class RestoreJob:
 
 
 def restore_records(job: RestoreJob) -> CopyResult:
-    """Copy missing records, and compare everything.
+    """Copy missing records, and compare all records.
 
     Raises:
-        UserError: The restored topic differs: another process may have written to it.
+        UserError: The restored topic differs; another process may have written to it.
         RetryableError: Spark failed, or brokers do not answer.
-        IncompleteError: It was stopped; committed records stay.
+        IncompleteError: The job was stopped; committed records stay.
     """
     copied = copy_log(job.engine, job.source, job.sink, progress=job.progress)
     if job.engine.is_stopped():
@@ -178,7 +177,7 @@ def _compare_restored(job: RestoreJob) -> None:
 def map_group_offsets(
     groups: Mapping[str, Mapping[int, int]], target_of: Callable[[int, int], int | None]
 ) -> dict[str, dict[int, int]]:
-    """Return the groups' offsets in a copy; `target_of` maps partition and source offset."""
+    """Return the groups' offsets in a copy. `target_of` maps a partition and source offset to the copy's offset."""
     return {
         group: {
             number: target

@@ -1,7 +1,7 @@
-"""Compact partitions whose keys exceed memory: a DataFrame pass finds the newest record of each key.
+"""Compact partitions whose keys exceed memory. DataFrames find the newest record of each key.
 
-There are two shuffles: key hashes by key, then surviving offsets by file. A task that writes a file holds only its
-offsets. The driver publishes all files or none.
+The first shuffle groups key hashes by key, the second groups surviving offsets by file. A task that writes a file holds
+only the file's offsets. The driver publishes all files or none.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _OFFSETS_A_ROW: Final = 1 << 20
 def run_in_spark(
     engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]
 ) -> Iterator[Sequence[Any]]:
-    """Run work in Spark and yield its results in rounds; a partition with too many keys has its own round.
+    """Run work in Spark and yield the results of each round. A partition with too many keys has a separate round.
 
     Raises:
-        IncompleteError: It was stopped; yielded results are valid.
+        IncompleteError: The work was stopped; yielded results are valid.
     """
     large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.MAX_LEARNED_KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":
@@ -85,7 +85,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
 
 @dataclass(frozen=True, slots=True)
 class CompactionPass:
-    """One pass over one partition."""
+    """One compaction of one partition."""
 
     session: SparkSession
     task: ChoreTask
@@ -94,7 +94,7 @@ class CompactionPass:
     cleaning: CompactionScope
 
     def write_survivors(self, used: EngineUse) -> PartitionRewrite:
-        """Write the surviving records under new names."""
+        """Write the surviving records to new objects."""
         groups = list(self.compaction.iter_groups(self.cleaning))
         tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).count_tasks)
         keys = read_key_hashes(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
@@ -127,7 +127,7 @@ class CompactionPass:
 def read_key_hashes(
     session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[CleaningPiece], tasks: int
 ) -> DataFrame:
-    """Return the offset and the key's hash, in two halves, of each record with a key."""
+    """Return the offset and key hash of each record with a key; the hash has two halves."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task.check_shared(chore)
@@ -148,7 +148,7 @@ def find_newest(keys: DataFrame) -> DataFrame:
 
 
 def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
-    """Return offsets by file; a record at the end of the remote tier is in two."""
+    """Return offsets by file. A record at the end of the remote tier is in two files."""
 
     def pack_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for gathered in _join_batches(batches):
@@ -168,7 +168,7 @@ def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFra
 
 
 def add_every_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Add an empty row for each file, so that one that loses all records is rewritten."""
+    """Add an empty row for each file, so that files that lose all records are rewritten, too."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
     )
@@ -176,7 +176,7 @@ def add_every_file(survivors: DataFrame, files: int) -> DataFrame:
 
 
 def gather_by_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Gather the offsets of each file in one task; Spark would join all files."""
+    """Gather the offsets of each file in one task. By default, Spark would join several files."""
     return survivors.repartition(files, "file")
 
 

@@ -19,7 +19,7 @@ Difference = Literal["partition", "start", "end", "records", "digest"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionSide:
-    """Bounds and digest of a partition in one log, up to its last stable offset."""
+    """Offsets and digest of a partition in one log, up to its last stable offset."""
 
     start: int
     end: int
@@ -29,9 +29,9 @@ class PartitionSide:
 
 @dataclass(frozen=True, slots=True)
 class PartitionComparison:
-    """One partition of both logs; a side is `None` if its log lacks it.
+    """One partition of both logs. A side is `None` if its log lacks the partition.
 
-    `records` and `digest` cover common offsets: a log that only lags differs in `end`.
+    `records` and `digest` cover offsets that both logs have; the end of a lagging log is in `end`.
     """
 
     partition: int
@@ -39,13 +39,13 @@ class PartitionComparison:
     right: PartitionSide | None
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
-    """First common offset whose record differs or is missing; only searched in some partitions."""
+    """First common offset whose record differs or is missing. Only some partitions are searched."""
     superseded: int = 0
-    """Number of records that compaction removed from one log: no difference."""
+    """Number of records that compaction removed from one log. They are no differences."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the logs have equal records in the partition."""
         return not self.differences
 
 
@@ -55,7 +55,7 @@ class Comparison:
 
     partitions: tuple[PartitionComparison, ...]
     is_deep: bool
-    """Whether every record was read, without stored digests."""
+    """Whether every record was read instead of stored digests."""
 
     @property
     def is_equal(self) -> bool:
@@ -70,13 +70,13 @@ class Comparison:
 
 @dataclass(slots=True)
 class DigestTally:
-    """Digests of a partition of a log: of all offsets, and of the common ones."""
+    """Digests of a partition of a log: of all offsets, and of offsets that both logs have."""
 
     whole: Digest = field(default_factory=Digest)
     common: Digest = field(default_factory=Digest)
 
     def add(self, digest: Digest, *, is_common: bool) -> None:
-        """Add the digest of a range."""
+        """Add the digest of an offset range."""
         self.whole += digest
         if is_common:
             self.common += digest
@@ -84,7 +84,7 @@ class DigestTally:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPair:
-    """Bounds of one partition in both logs."""
+    """Offsets of one partition in both logs."""
 
     partition: int
     left: Bounds | None
@@ -96,12 +96,12 @@ class PartitionPair:
         return any(bounds is not None and bounds.compacted_to > 0 for bounds in (self.left, self.right))
 
     def limit_from(self, offset: int) -> PartitionPair:
-        """Return the pair, limited to the offsets from `offset` on."""
+        """Return the pair without offsets below `offset`."""
         return PartitionPair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
 
     @property
     def common(self) -> OffsetRange:
-        """Offsets that both logs have; empty if one log lacks the partition."""
+        """Offsets that both logs have. The range is empty if one log lacks the partition."""
         if self.left is None or self.right is None:
             return OffsetRange(0, 0)
         start = max(self.left.start, self.right.start)
@@ -109,7 +109,7 @@ class PartitionPair:
 
     @property
     def stretches(self) -> tuple[OffsetRange, ...]:
-        """The non-empty ranges before, of and after the common offsets."""
+        """Non-empty ranges before, of and after the common offsets."""
         known = [bounds for bounds in (self.left, self.right) if bounds is not None]
         first = min(bounds.start for bounds in known)
         last = max(first, *(bounds.stable for bounds in known))
@@ -120,7 +120,7 @@ class PartitionPair:
         return tuple(cut for cut in cuts if cut.length)
 
     def compare(self, left: DigestTally, right: DigestTally) -> PartitionComparison:
-        """Return the comparison of two digests."""
+        """Build the comparison from both digests."""
         differing: list[Difference] = []
         if self.left is None or self.right is None:
             differing.append("partition")
@@ -158,10 +158,10 @@ class Records(Protocol):
 
 @runtime_checkable
 class RenumberedLog(Protocol):
-    """A log read by another log's offsets, which some records lack."""
+    """A log that is read by another log's offsets. Some records have no offset there."""
 
     foreign: int | None
-    """First record without an offset in the other log, by its offset in this one."""
+    """This log's offset of the first record that has no offset in the other log."""
 
 
 LEFT, RIGHT = 0, 1
@@ -169,15 +169,15 @@ LEFT, RIGHT = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class DisputedPartition:
-    """A partition of two logs, one compacted, whose differences need an explanation. Picklable."""
+    """A partition of two logs, one of them compacted, whose differences need an explanation. It can be pickled."""
 
     logs: tuple[Records, Records]
     pair: PartitionPair
     stored: tuple[TopicLog, TopicLog]
-    """Logs whose extents divide each side into parts."""
+    """Logs whose extents divide each side into pieces."""
 
     def list_pieces(self) -> Iterator[tuple[int, Piece]]:
-        """Yield all pieces of both sides; a superseding record may come later."""
+        """Yield all pieces of both sides, because a superseding record may come later."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:
@@ -188,21 +188,21 @@ class DisputedPartition:
 
 @dataclass(frozen=True, slots=True)
 class DisputeResult:
-    """Number of differences explained by compaction, and the first other one."""
+    """Number of differences that compaction explains, and the first other difference."""
 
     superseded: int
     first_difference: int | None
     foreign: int | None = None
-    """First record that the other log lacks, by its own offset."""
+    """Offset of the first record that the other log lacks."""
 
 
 def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[PartitionPair, ...]:
-    """Return the partitions of either log, lowest first."""
+    """Return the partitions of both logs in ascending order."""
     return tuple(PartitionPair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
 
 
 _MIN_HALVED: Final = 4096
-"""Shorter ranges are read instead of halved."""
+"""Offset ranges shorter than this are read instead of halved."""
 
 
 def sum_stored_digests(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:

@@ -1,8 +1,8 @@
-"""Copy logs: append to copies of them, or move them into another topic of the platform.
+"""Copy logs into copies of them or into other topics of the same platform.
 
-The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap.
-Jobs have no state: what is missing is read from source and sink. Parallel jobs waste work, but publish nothing twice.
-Flows share rounds; an error ends only its own flow.
+The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap. Jobs
+have no state: missing ranges are found by reading source and sink. Parallel jobs waste work but publish nothing twice.
+Flows share rounds, and an error ends only its flow.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Transactional sinks have one task per partition. A pass copies the next piece of every partition, so that all of them
-# advance together.
+# Transactional sinks have one task per partition. Each pass copies the next piece of every partition, so that all
+# advance.
 
 
 _MAX_SHARES: Final = 6
@@ -57,12 +57,12 @@ class CommitFlowRun(FlowRun):
 
     @property
     def ends(self) -> tuple[TopicLog, TransactionalSink]:
-        """The log that tasks read, and the sink with its position and source."""
+        """The log that tasks read, and the sink."""
         return self.flow.source, cast("TransactionalSink", self._sink)
 
     def plan_pieces(self, budget: int) -> list[Piece]:
-        """Return the next piece of each partition, unless the copy is no longer wanted."""
-        # Read after the sink; tasks detect later changes.
+        """Return the next piece of each partition, or no piece if the copy is no longer wanted."""
+        # The source is read after the sink; tasks detect later changes.
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
@@ -74,7 +74,7 @@ class CommitFlowRun(FlowRun):
         return pieces
 
     def publish(self, staged: Sequence[Any]) -> None:
-        """Count the records that tasks committed."""
+        """Count the records that tasks have committed."""
         ends: dict[int, OffsetRange] = {}
         for one in staged:
             had = self._gained.get(one.partition, PartitionProgress())
@@ -89,19 +89,19 @@ class CommitFlowRun(FlowRun):
         self._report_progress(ends)
 
     def skip_partition(self, partition: int, error: LostRaceError) -> None:
-        """Skip a partition that another process copies until the next round."""
+        """Skip a partition until the next round, because another process copies it."""
         self._skipped |= {partition}
         self._lost_race = self._lost_race or error
 
     def end_pass(self) -> None:
-        """Recompute missing ranges, counting what other processes have copied."""
+        """Recompute missing ranges, without those that other processes have copied."""
         self._check_progress()
         reached = self._read_both_ends()
         self._set_missing(reached)
         self._missing = {number: offsets for number, offsets in self._missing.items() if number not in self._skipped}
 
     def finish(self) -> None:
-        """Mark the sink complete. Raises `LostRaceError` while other processes copy skipped partitions."""
+        """Mark the sink complete. Raise `LostRaceError` while other processes copy skipped partitions."""
         if self._lost_race is not None and self.error is None and not self._is_halted:
             self._set_missing(self._read_both_ends())
             if self._missing:
@@ -116,7 +116,7 @@ class CommitFlowRun(FlowRun):
 def copy_committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, CopyProgress | LostRaceError]]:
-    """Copy ranges, each committed with its progress; yield an error for a partition that another process took."""
+    """Copy ranges and commit each with its progress. Yield an error for a partition that another process took."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):
@@ -130,7 +130,7 @@ _WORDS: Final = "reconciler: mirror"
 
 @dataclass(frozen=True, slots=True)
 class FlowOutcome:
-    """Result of a flow; `error`: why it is incomplete."""
+    """Result of a flow. `error` says why the flow is incomplete."""
 
     copy: CopyResult
     error: ReconcilerError | None = None
@@ -145,14 +145,14 @@ def copy_log(
     is_wanted: Callable[[], bool] = never_stopped,
     progress: Report = ignore_progress,
 ) -> CopyResult:
-    """Copy what `sink` lacks up to the source's current end, and mark the first copy complete.
+    """Copy the records that `sink` lacks up to the source's current end, and mark the first copy complete.
 
-    With limits `until` it is not marked. If `is_wanted` returns false, the copy stops incomplete.
+    With `until`, the copy is not marked complete. If `is_wanted` returns false, the copy stops incomplete.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor cannot reach one of them.
-        IncompleteError: It was stopped; published records stay.
-        RetryableError: Spark failed, or another process kept publishing.
+        IncompleteError: The copy was stopped; published records stay.
+        RetryableError: Spark failed, or another process keeps publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
     (outcome,) = copy_flows([flow], engine)
@@ -162,7 +162,7 @@ def copy_log(
 
 
 def copy_flows(flows: Sequence[Flow], engine: Engine) -> list[FlowOutcome]:
-    """Copy several flows in parallel, see `copy_log`."""
+    """Copy several flows in parallel, each as `copy_log` does."""
     return _CopyJob([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
@@ -190,7 +190,7 @@ class _TaskResult:
 
 
 _STALE_S: Final = STALE_REWRITE_MS / 1000
-"""Seconds after which staged records are copied again, because a sweep deletes unnamed objects."""
+"""Seconds after which staged records are copied again, because a sweep deletes unreferenced objects."""
 
 
 class _CopyJob:
@@ -254,7 +254,7 @@ class _CopyJob:
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
-        # Publish the records of other tasks even if one failed.
+        # Publish the records of other tasks even if one task failed.
         publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, CommitFlowRun) or not is_stale)]
         self._for_each(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
@@ -278,7 +278,7 @@ class _CopyJob:
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_copy_task, ends, is_shared=self._tasks.is_in_process)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # Records staged before a stop are published; the next round reports it.
+        # Records staged before a stop are published; the next round reports the stop.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged
@@ -311,31 +311,31 @@ def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; the records copied so far stay", hint="`apply` continues it.")
 
 
-# `fill_topic` copies while producers write; `finish_topic` copies the rest after they are shut out.
+# `fill_topic` copies while producers write. `finish_topic` copies the rest after producers are blocked.
 
 
 @dataclass(frozen=True)
 class TopicCopyJob:
-    """A topic to copy into another one of its platform."""
+    """A topic to copy into another topic of its platform."""
 
     name: str
     source: TopicLog
     sink: TransactionalSink | RekeySink
-    """A `RekeySink` distributes by key; others keep partitions."""
+    """A `RekeySink` distributes records by key. Other sinks keep partitions."""
     copy: TopicLog
     engine: Engine
     progress: Report = ignore_progress
 
 
 def fill_topic(job: TopicCopyJob) -> CopyResult:
-    """Copy up to the source's current end, and compare everything. Raises `UserError` for a difference."""
+    """Copy up to the source's current end and compare all records. Raise `UserError` for a difference."""
     copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.read_bounds().items()})
     _compare_copy(job)
     return copied
 
 
 def finish_topic(job: TopicCopyJob, ends: Mapping[int, int]) -> CopyResult:
-    """Copy the rest up to `ends` after all writes have ended, and compare. Raises `UserError` for a difference."""
+    """Copy the rest up to `ends` after all writes have ended, and compare. Raise `UserError` for a difference."""
     copied = _copy_until(job, ends)
     _compare_copy(job)
     return copied

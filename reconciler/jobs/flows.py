@@ -1,4 +1,4 @@
-"""Flows: a source log, the sink that copies it, and the pieces and rounds of the copy."""
+"""Flows: source, sink, and the pieces and rounds of the copy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from reconciler.records.log import (
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
-"""Maximum size of joined extents."""
+"""Maximum size of joined extents in bytes."""
 PIECE_COST: Final = 4 * MIB
-"""Fixed cost of a piece (requests, a swap of the head), in bytes."""
+"""Fixed cost of a piece, such as requests and a commit, in bytes."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
-"""Target duration of a round in seconds; published rounds survive a crash."""
+"""Target duration of a round in seconds. A crash loses only the current round."""
 _TASK_COST: Final = 16 * MIB
 """Minimum cost of a task, in bytes."""
 
@@ -37,7 +37,7 @@ class Costly(Protocol):
 
     @property
     def cost(self) -> int:
-        """The cost in bytes."""
+        """Cost of the work, in bytes."""
         ...
 
 
@@ -46,7 +46,7 @@ C = TypeVar("C", bound=Costly)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of one partition, copied by one task."""
+    """An offset range of one partition that one task copies."""
 
     partition: int
     offsets: OffsetRange
@@ -62,9 +62,9 @@ class Piece:
 def find_missing_ranges(
     bounds: Mapping[int, Bounds], ends: Mapping[int, int], until: Mapping[int, int] | None = None
 ) -> dict[int, OffsetRange]:
-    """Return what a sink lacks, up to the source's last stable offsets.
+    """Return the ranges that a sink lacks, up to the source's last stable offsets.
 
-    `until` limits the offsets and partitions. Raises `UserError` if the sink lacks a partition or is ahead.
+    `until` limits offsets and partitions. Raise `UserError` if the sink lacks a partition or is ahead of the source.
     """
     ranges: dict[int, OffsetRange] = {}
     for partition, source in sorted(bounds.items()):
@@ -83,7 +83,7 @@ def find_missing_ranges(
 
 
 def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -> Iterator[Piece]:
-    """Yield pieces of whole extents that cover `offsets` without a gap."""
+    """Yield pieces of whole extents that cover `offsets` without gaps."""
     at = offsets.start
     stop, records, stored = at, 0, 0
     for extent in extents:
@@ -98,7 +98,7 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
 
 
 def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
-    """Join a partition's first adjacent pieces, at least one, up to `most_bytes`."""
+    """Join a partition's first adjacent pieces up to `most_bytes`; the result has at least one piece."""
     taken: list[Piece] = []
     for piece in pieces:
         if taken and sum(item.stored_bytes for item in taken) + piece.stored_bytes > most_bytes:
@@ -109,7 +109,7 @@ def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
 
 
 def iter_rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
-    """Yield rounds of pieces within the current budget, at least one piece each."""
+    """Yield rounds of at least one piece that fit the current budget."""
     taken: list[C] = []
     cost = 0
     for piece in pieces:
@@ -123,7 +123,7 @@ def iter_rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
 
 
 def deal_to_tasks(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
-    """Deal pieces to tasks in order: a few tasks per core, tiny pieces bundled."""
+    """Assign pieces to a few tasks per core, in order. A task gets several tiny pieces."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
     tasks: list[list[C]] = []
     left = 0.0
@@ -159,7 +159,7 @@ class Budget:
         self.cost = 768 * MIB * cores
 
     def adapt(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
-        """Adjust the next round to the duration of this one."""
+        """Adapt the limit to the duration of the last round."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
         self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))
 
@@ -168,27 +168,27 @@ _FRUITLESS_PASSES: Final = 3
 
 
 def never_stopped() -> bool:
-    """Return true: never stop the copy."""
+    """Return true, so that the copy never stops."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A source, its sink, and limits of the copy."""
+    """A source, its sink, and the limits of the copy."""
 
     source: TopicLog
     sink: StagedSink | TransactionalSink
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
-    """Limits by partition, others skipped; `None` copies to the source's ends."""
+    """End offset by partition; other partitions are skipped. `None` copies all partitions to the source's ends."""
     is_wanted: Callable[[], bool] = never_stopped
-    """Checked before each publish, to stop the copy of a paused mirror."""
+    """Called before each publish; stops the copy of a paused mirror."""
     progress: Report = ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """Offsets that a partition gained, its end and lag, and the source's start."""
+    """A partition's copied offsets, end and lag, and the source's start offset."""
 
     records: int = 0
     bytes: int = 0
@@ -200,7 +200,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """Result of a flow; `offsets` include those without records."""
+    """Result of a flow. `offsets` count offsets without records, too."""
 
     records: int = 0
     bytes: int = 0
@@ -208,16 +208,16 @@ class CopyResult:
     seconds: float = 0.0
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     is_whole: bool = True
-    """Whether everything was copied up to the source's end at the start."""
+    """Whether the copy reached the source's end at the start of the job."""
 
     @property
     def lag(self) -> int:
-        """Total lag in offsets, as last read."""
+        """Total lag in offsets at the last read of the source."""
         return sum(gained.lag for gained in self.partitions.values())
 
 
 class FlowRun:
-    """A flow during a job; only its tasks run in parallel."""
+    """A flow during a job. Only its tasks run in parallel."""
 
     def __init__(self, number: int, flow: Flow, clock: Callable[[], float]) -> None:
         self.number, self.flow = number, flow
@@ -246,22 +246,22 @@ class FlowRun:
         return self.error is None and not self._is_halted and bool(self._missing)
 
     def fail(self, error: ReconcilerError) -> None:
-        """Record the flow's first error, which ends it."""
+        """Record the flow's first error and end the flow."""
         self.error = self.error or error
 
     def cut_short(self, error: ReconcilerError) -> None:
-        """Record the job's error for this flow, unless it is complete."""
+        """Record the job's error for this flow, unless the flow is complete."""
         if not self._is_complete:
             self.fail(error)
 
     def read_both_ends(self) -> None:
-        """Read both ends; the source's current end is the goal."""
+        """Read source and sink. The copy's goal is the source's current end."""
         reached = self._read_both_ends()
         self._goal = self._seen
         self._set_missing(reached)
 
     def plan_pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - where tasks commit, it bounds what is taken
-        """Return missing ranges as pieces; `budget` is the cost of a round."""
+        """Return missing ranges as pieces. `budget` is the cost limit of a round."""
         pieces = [
             piece for partition, offsets in self._missing.items() for piece in self._plan_pieces(partition, offsets)
         ]
@@ -310,7 +310,7 @@ class FlowRun:
             )
 
     def reread_source(self) -> None:
-        """Read the source before a round."""
+        """Read the source again before a round."""
         if not self.is_fresh:
             self._read_source()
 
@@ -320,7 +320,7 @@ class FlowRun:
             self.flow.sink.mark_complete()
 
     def build_result(self) -> CopyResult:
-        """Return the result so far."""
+        """Build the result of the flow so far."""
         nowhere = Bounds(0, 0, 0, 0)
         partitions = {
             partition: replace(gained, lag=max(0, seen.end - gained.end), source_start=seen.start)

@@ -1,6 +1,6 @@
-"""Profile a topic by DataFrame steps with small results.
+"""Profile a topic with DataFrames.
 
-Records are read once; executors cache offsets, times, keys and sizes, but no values.
+Records are read once. Executors cache offsets, times, keys and sizes, but no values.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SECOND_MS: Final = 1000
 
 
 def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
-    """Return a topic's profile; records before `old_before_ms` are counted separately.
+    """Compute a topic's profile. Records older than `old_before_ms` are counted separately.
 
-    `start` returns the Spark session; it is not called for an empty topic.
+    `start` returns the Spark session and is not called for an empty topic.
     """
     bounds = log.read_bounds()
     numbers = sorted(bounds)
@@ -50,7 +50,7 @@ def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_bef
     register(session, lambda _options: log)
     try:
         with describe_stages(session, "reconciler: profile"):
-            # Records removed by retention do not count.
+            # Records that retention removes meanwhile do not count.
             records = add_sizes(session.read.format(NAME).option("failOnDataLoss", "false").load()).persist()
             try:
                 return _make_profile(records, numbers, old_before_ms)
@@ -105,7 +105,7 @@ def _measure_length(column: Column) -> Column:
 
 
 def count_by_partition(records: DataFrame, old_before_ms: int) -> DataFrame:
-    """Return the counts of each partition, and the totals in a row without a partition."""
+    """Return counts of each partition. A row without a partition has the totals."""
     has_time = fn.col("timestamp_ms") >= 0
     is_old = has_time & (fn.col("timestamp_ms") < old_before_ms)
     is_tombstone = fn.col("is_null") & fn.col("key").isNotNull()
@@ -128,7 +128,7 @@ def count_by_partition(records: DataFrame, old_before_ms: int) -> DataFrame:
 
 
 def count_by_key(records: DataFrame) -> DataFrame:
-    """Return each key of each partition, with the size of its newest record."""
+    """Return each key of each partition with the size of its newest record."""
     with_key = records.where(fn.col("key").isNotNull())
     return with_key.groupBy("partition", "key").agg(
         fn.count("*").alias("records"), fn.sum("size").alias("bytes"), fn.max_by("size", "offset").alias("newest_size")
@@ -136,7 +136,7 @@ def count_by_key(records: DataFrame) -> DataFrame:
 
 
 def count_superseded(keys: DataFrame) -> DataFrame:
-    """Return the number of keys and superseded records by partition."""
+    """Return the numbers of keys and of superseded records by partition."""
     return keys.groupBy("partition").agg(
         fn.count("*").alias("keys"),
         fn.sum(fn.col("records") - 1).alias("superseded_records"),
@@ -152,12 +152,12 @@ def count_partitions_of_keys(keys: DataFrame) -> DataFrame:
 
 
 def count_spread_keys(topic_keys: DataFrame) -> DataFrame:
-    """Return the number of keys, and of keys in several partitions, in one row."""
+    """Return one row: the number of keys, and of keys in several partitions."""
     return topic_keys.agg(fn.count("*").alias("keys"), fn.count_if(fn.col("partitions") > 1).alias("scattered"))
 
 
 def find_largest_keys(topic_keys: DataFrame) -> DataFrame:
-    """Return the keys with the most records; long keys are cut."""
+    """Return the keys with the most records. Long keys are truncated."""
     most = topic_keys.orderBy(fn.desc("records"), fn.desc("bytes"), "key").limit(TOP_KEYS)
     return most.select(
         fn.substring("key", 1, KEY_PREFIX).alias("prefix"),
@@ -169,7 +169,7 @@ def find_largest_keys(topic_keys: DataFrame) -> DataFrame:
 
 
 def find_longest_gaps(records: DataFrame) -> DataFrame:
-    """Return each partition's longest gap of at least a second, by whole seconds."""
+    """Return each partition's longest gap between records, in whole seconds. Gaps below a second do not count."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     second = fn.col("timestamp_ms") - fn.col("timestamp_ms") % _SECOND_MS
     ends = timed.groupBy("partition", second.alias("second")).agg(
@@ -184,7 +184,7 @@ def find_longest_gaps(records: DataFrame) -> DataFrame:
 
 
 def count_over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFrame:
-    """Return the number of records in each non-empty slot, counted from 0."""
+    """Return the number of records in each non-empty time slot. Slots count from 0."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     slot = fn.expr(f"(timestamp_ms - {start_ms}) div {width_ms}")
     return timed.groupBy(slot.alias("slot")).agg(fn.count("*").alias("records"))
@@ -202,7 +202,7 @@ def _parse_key_counts(row: Any) -> KeyCounts:
 
 
 def make_timeline(records: DataFrame, whole: Counts) -> Timeline | None:
-    """Return the number of records in each slot from the first to the last time."""
+    """Return the number of records in each time slot from the first to the last timestamp."""
     if whole.first_ms is None or whole.last_ms is None:
         return None
     width_ms = (whole.last_ms - whole.first_ms) // SLOTS + 1

@@ -1,8 +1,8 @@
 """Copy a topic into another number of partitions, with one shuffle by target partition.
 
-A shuffle row holds the records of a source batch for one target partition as Arrow data. One task writes each target
-partition from all sources in parallel, each in offset order, so a group with a small lag resumes shortly before the
-end. The sink stores its position in each source.
+A shuffle row holds a source batch's records for one target partition as Arrow data. One task writes each target
+partition from all sources in parallel, each source in offset order. Therefore a group with a small lag resumes shortly
+before the end. The sink stores its position in each source.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 TargetRow: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
-"""Target partition, place in the round, source partition, first source offset, records.
+"""Target partition, share, source partition, first source offset, records.
 
-The place is the share of the source's records of this round up to the row's end.
+The share is the part of the source's records in this round up to the row's end.
 """
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""Records per shuffle row. With more, a group with a small lag rereads more; with fewer, writes cost more."""
+"""Records per shuffle row. More records increase what a group with a small lag rereads; fewer make writes slower."""
 _ROWS_A_BATCH: Final = 32
-"""Shuffle rows per Arrow batch; Spark's default suits rows of single records."""
+"""Shuffle rows per Arrow batch. Spark's default is meant for rows of single records."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
 _MAX_FRUITLESS: Final = 3
 
@@ -53,11 +53,11 @@ def copy_by_key(
     until: Mapping[int, int],
     progress: Report = ignore_progress,
 ) -> CopyResult:
-    """Copy what a sink lacks up to `until`, each record once, to the partition of its key.
+    """Copy the records that a sink lacks up to `until`, each once, to the partition of its key.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor cannot reach one of them.
-        IncompleteError: It was stopped; committed records stay.
+        IncompleteError: The copy was stopped; committed records stay.
         RetryableError: Spark or brokers failed, or another process copies the topic.
     """
     return _RekeyJob(engine, source, sink, until, progress).run()
@@ -97,9 +97,9 @@ class _RekeyJob:
         return find_missing_ranges(bounds, ends, self.until)
 
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Interleave the pieces of all partitions, so that records of about the same time are together.
+        """Interleave the pieces of all partitions, so that records of similar times are together.
 
-        The last records of all partitions come last, so a group with a small lag rereads only the last round.
+        The last round has the last records of all partitions. A group with a small lag rereads only that round.
         """
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
@@ -160,7 +160,7 @@ def _stopped_error() -> IncompleteError:
 
 
 def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
-    """Read each piece in a task; return its records by target partition."""
+    """Read each piece in a task and return the records by target partition."""
     within = _find_ranges(pieces)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,18 +174,18 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
 
 
 def add_every_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Add an empty row for each target partition, so that every one stores its position."""
+    """Add an empty row for each target partition, so that every partition stores its position."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 
 
 def sort_by_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Gather each target partition's rows in one task, sources interleaved."""
+    """Gather the rows of each target partition in one task, with sources interleaved."""
     return rows.repartition(targets, "target").sortWithinPartitions("target", "place", "source", "offset")
 
 
 def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int]) -> DataFrame:
-    """Write each partition, and return the outcomes."""
+    """Write each target partition in a task, and return the outcomes."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbered = (
@@ -203,13 +203,13 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
 
 
 _MAX_THREADS: Final = 16
-"""Target partitions written in parallel, each with its own producer."""
+"""Maximum number of target partitions written in parallel, each with a separate producer."""
 
 
 def write_in_threads(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
 ) -> list[Written | stage.TaskError]:
-    """Read and write in threads of this process."""
+    """Read and write in threads of this process instead of Spark."""
     within = _find_ranges(pieces)
     by_target: dict[int, list[TargetRow]] = {target: [] for target in range(sink.partitions)}
     for piece in pieces:
@@ -252,9 +252,9 @@ def _read_rows(
 
 
 def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[TargetRow]:
-    """Yield a batch's records by target partition; records without a key stay together.
+    """Yield a batch's records by target partition. Records without a key stay together.
 
-    `within` is their partition's range in the round.
+    `within` is the source partition's offset range in the round.
     """
     keys = batch.column("key")
     chosen = compute_key_partitions(keys, targets)

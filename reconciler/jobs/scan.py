@@ -27,19 +27,19 @@ from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, S
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter  # since PySpark 4.1, as all filters
+    from pyspark.sql.datasource import Filter  # available since PySpark 4.1, as all filters
 
 NAME: Final = "topic-log"
 _UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 """Before PySpark 4.2, Arrow schemas are always in UTC."""
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
-# Columns are those of Spark's Kafka source.
+# The columns are those of Spark's Kafka source.
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its Spark type, and its field of `RECORD_SCHEMA`."""
+    """A column: its Spark type and its field in `RECORD_SCHEMA`."""
 
     type: str
     field: str | None
@@ -69,7 +69,7 @@ COLUMNS: Final = {
 
 
 def build_ddl(options: Mapping[str, str]) -> str:
-    """Return the Spark schema of the option `columns`, or of all columns; headers are optional as in Kafka's source."""
+    """Return the Spark schema for the option `columns`, or for all columns without it. Headers are optional."""
     listed = options.get("columns")
     names = list(COLUMNS) if listed is None else [name.strip() for name in listed.split(",")]
     if listed is None and not parse_boolean(options, "includeHeaders", otherwise=True):
@@ -88,7 +88,7 @@ def _check_columns(names: Sequence[str]) -> None:
 
 
 def check_schema(schema: StructType) -> None:
-    """Reject a user's schema with other columns or types, or `not null` for nullable columns."""
+    """Reject a user's schema if columns or types differ, or if a nullable column is `not null`."""
     _check_columns(schema.names)
     for wanted in schema:
         column = COLUMNS[wanted.name]
@@ -133,7 +133,7 @@ _MAX_MS: Final = ((1 << 63) - 1) // 1000
 
 
 def _clamp_times(ms: pa.Array[Any]) -> pa.Array[Any]:
-    """Clamp times to Spark's range: brokers accept any 64 bits."""
+    """Clamp timestamps to Spark's range, because brokers accept any 64-bit value."""
     ends = pc.min_max(ms).as_py()
     if ends["min"] is None or -_MAX_MS <= ends["min"] <= ends["max"] <= _MAX_MS:
         return ms
@@ -147,21 +147,21 @@ def _null_if_empty(headers: pa.ListArray[Any]) -> pa.ListArray[Any]:
 
 
 _EARLIEST, _LATEST = -2, -1
-"""Kafka's numbers for both ends, in JSON."""
+"""Kafka's numbers for the earliest and latest offset in JSON."""
 STARTS: Final = {"earliest": _EARLIEST, "latest": _LATEST}
 ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
 
 
 @dataclass(frozen=True)
 class OffsetOption:
-    """Start or end offsets that a query's option gives: one for all partitions, or by partition."""
+    """Start or end offsets from a query's option, for all partitions or by partition."""
 
     option: str
     everywhere: int | None
     by_partition: Mapping[int, int] = field(default_factory=dict)
 
     def find_offset(self, partition: int) -> int | None:
-        """Return a partition's offset; `None` for `earliest` or `latest`."""
+        """Return a partition's offset, or `None` for `earliest` or `latest`."""
         offset = self.by_partition.get(partition) if self.everywhere is None else self.everywhere
         return None if offset is None or offset < 0 else offset
 
@@ -181,7 +181,7 @@ class OffsetOption:
 
 
 def parse_topics(options: Mapping[str, str], list_topics: Callable[[], Iterable[str]]) -> Sequence[str]:
-    """Return the topics of option `topic`, or of Kafka's `subscribe` or `subscribePattern`."""
+    """Return the topics of the option `topic`, `subscribe` or `subscribePattern`."""
     names = [name for name in ("topic", "subscribe", "subscribePattern") if options.get(name.lower()) is not None]
     if len(names) > 1:
         message = f"options {' and '.join(names)} of {NAME} both name topics"
@@ -220,7 +220,7 @@ def parse_offset_option(
     topic: str,
     topics: Collection[str],
 ) -> OffsetOption:
-    """Parse the start or end offsets from our option or that of Spark's Kafka source; JSON may name all `topics`."""
+    """Parse start or end offsets from an option of this or Spark's Kafka source. JSON may name all `topics`."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
@@ -245,7 +245,7 @@ def parse_offset_option(
 
 
 def parse_whole_number(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    """Return a whole number of an option, at most 64 bits, or `None`."""
+    """Return an option's whole number of at most 64 bits, or `None` if the option is not set."""
     text = options.get(name.lower())
     if text is None:
         return None
@@ -265,7 +265,7 @@ def parse_boolean(options: Mapping[str, str], name: str, *, otherwise: bool) -> 
 
 
 def check_version(what: str, oldest: str, *, is_supported: bool) -> None:
-    """Reject a use that this PySpark does not support."""
+    """Raise an error if this PySpark does not support a feature."""
     if not is_supported:
         message = f"{what} needs PySpark {oldest} or newer, and this is {pyspark.__version__}"
         raise UserError(message, hint=f"Install it: pip install 'pyspark>={oldest}'.")
@@ -280,7 +280,7 @@ def _parse_numbers(options: Mapping[str, str], name: str) -> _NumberRange:
     return _NumberRange(among=frozenset(map(int, text.split(","))))
 
 
-# Filters on partition, offset and timestamp reduce what is planned and read.
+# Filters on partition, offset and timestamp reduce the planned and read data.
 
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -337,7 +337,7 @@ class _QueryFilter:
     partition: _NumberRange = _NumberRange()
     offset: _NumberRange = _NumberRange()
     timestamp: _NumberRange = _NumberRange()
-    """Timestamps in microseconds."""
+    """Range in microseconds."""
 
     def narrow_by(self, condition: Filter) -> _QueryFilter | None:
         (name, *deeper) = getattr(condition, "attribute", ("",))
@@ -364,13 +364,13 @@ def _is_exact(condition: Filter) -> bool:
 
 @dataclass(frozen=True)
 class TaskRange(InputPartition):
-    """One task's range, pickled by Spark."""
+    """The range of one task, pickled by Spark."""
 
     topic: str
     partition: int
     offsets: OffsetRange
     rows: TopicRows | None = None
-    """Rows that read it; `None`: those of the reader that planned it."""
+    """Rows that read the range. If `None`, the reader that planned the range reads it."""
 
     def __post_init__(self) -> None:
         pass
@@ -378,18 +378,18 @@ class TaskRange(InputPartition):
 
 @dataclass(frozen=True)
 class LossHandling:
-    """Treatment of lost offsets in a query: error or warning."""
+    """What a query does about lost offsets: raise an error or warn."""
 
     topic: str
     is_error: bool
 
     @classmethod
     def from_options(cls, topic: str, options: Mapping[str, str]) -> LossHandling:
-        """Return the treatment that a query's options select."""
+        """Return the handling that a query's options select."""
         return cls(topic, parse_boolean(options, "failOnDataLoss", otherwise=True))
 
     def report(self, lost: Sequence[str]) -> None:
-        """Log lost offsets, or raise `UserError` unless the options ignore them."""
+        """Log lost offsets. Raise `UserError` unless the options ignore them."""
         if lost and self.is_error:
             hint = "To read the rest anyway, set the option failOnDataLoss to false."
             raise UserError(f"{self.topic}, {'; '.join(lost)}", hint=hint)
@@ -403,12 +403,12 @@ def describe_start_beyond_end(partition: int, start: int, end: int) -> str:
 
 
 def describe_removed(partition: int, begin: int, stop: int) -> str:
-    """Describe records removed by retention."""
+    """Describe records that retention removed."""
     return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
 
 
 class TopicRows:
-    """Reads ranges of a topic as Arrow batches of some columns."""
+    """Reads ranges of a topic as Arrow batches with selected columns."""
 
     def __init__(self, log: TopicLog, schema: StructType, losses: LossHandling) -> None:
         self.log = log
@@ -416,7 +416,7 @@ class TopicRows:
         self._schema = schema
 
     def plan(self, wanted: Mapping[int, OffsetRange]) -> list[TaskRange]:
-        """Return a task for each run of stored parts."""
+        """Return a task for each run of adjacent stored parts."""
         return [
             TaskRange(self.losses.topic, partition, piece.offsets)
             for partition, offsets in sorted(wanted.items())
@@ -427,9 +427,9 @@ class TopicRows:
     def read(
         self, share: TaskRange, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of a range; report records removed by retention.
+        """Yield the batches of a range, and report records that retention removed.
 
-        Time limits skip offsets on purpose, so then only the beginning is checked.
+        Time limits skip offsets on purpose. With them, only the beginning is checked.
         """
         self.log.check_shared()
         schema = to_arrow_schema(self._schema, **_UTC)
@@ -455,9 +455,9 @@ class TopicRows:
             self._check_hole(share.partition, OffsetRange(at, share.offsets.stop))
 
     def _check_hole(self, partition: int, hole: OffsetRange) -> None:
-        """Report a hole that retention has reached; other holes are normal.
+        """Report a gap in offsets if retention caused it; other gaps are normal.
 
-        Checked at once, because retention may later remove records that were already read.
+        It is checked at once, because retention may remove records that were read before.
         """
         begin = self.log.read_bounds([partition])[partition].start
         if hole.start < begin:
@@ -478,7 +478,7 @@ class TopicLogReader(DataSourceReader):
 
     @shorten_worker_errors()
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a task for each run of stored parts that may match."""
+        """Return a task for each run of adjacent stored parts that may match."""
         bounds = {topic: rows.log.read_bounds() for topic, rows in self._rows.items()}
         if missing := sorted(self._listed_partitions.difference(*bounds.values())):
             message = f"option partitions of {NAME} names partition {missing[0]}, which the topic does not have"
@@ -491,7 +491,7 @@ class TopicLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if isinstance(partition, TaskRange):  # Spark plans an empty topic as one task without a range
+        if isinstance(partition, TaskRange):  # an empty topic has one task without a range
             wanted, rows = self._wanted, self._rows[partition.topic]
             with shorten_worker_errors():
                 yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
@@ -532,7 +532,7 @@ class TopicLogReader(DataSourceReader):
             raise UserError(message, hint="Give a start that is not after the end.")
 
     def _find_lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
-        """Yield requested offsets that are unreadable. An end for all partitions is only an upper limit."""
+        """Yield requested offsets that cannot be read. An end for all partitions is only an upper limit."""
         start, end = self._starts[topic].find_offset(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield describe_removed(partition, start, bounds.start)
@@ -542,7 +542,7 @@ class TopicLogReader(DataSourceReader):
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
     def _select_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
-        """Return the selected range: no matching record precedes the first one of the start time."""
+        """Return the selected range. It starts at the first record of the start time."""
         offset = self._wanted.offset
         start, stop = (
             max(requested.start, bounds.start, offset.least),
@@ -561,12 +561,12 @@ class TopicLogReader(DataSourceReader):
 class PushingReader(TopicLogReader):
     """Accepts Spark's filters for a frame that is scanned once.
 
-    Spark 4.3.0 reuses one scan's filters for all scans of a frame: a second query or a self-join would lack rows. So
-    filters are only pushed if `pushFilters` is set.
+    Spark 4.3.0 applies one scan's filters to all scans of a frame, so a second query or a self-join would lack rows.
+    Therefore filters are pushed only with the option `pushFilters`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep supported filters, and yield those that Spark must still apply."""
+        """Store supported filters, and yield filters that Spark must apply."""
         for condition in filters:
             narrow = self._wanted.narrow_by(condition)
             self._wanted = narrow or self._wanted

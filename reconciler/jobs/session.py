@@ -1,4 +1,4 @@
-"""Start and stop Spark: Java, Spark Connect, and this package on executors."""
+"""Start and stop Spark, check Java and Spark Connect, and send this package to executors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _INSTALLERS: Final = (
 
 
 def check_java(environ: Mapping[str, str]) -> None:
-    """Reject a missing or unsuitable Java in `JAVA_HOME` or on the `PATH`; Spark's own error is a page long."""
+    """Reject a missing or unsuitable Java in `JAVA_HOME` or on the `PATH`. Spark's own error is a page long."""
     path = environ.get("PATH", "")
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
@@ -83,7 +83,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 
 
 def check_connect_server(url: str) -> None:
-    """Reject a Spark Connect server that does not answer: Spark's own client would try for minutes."""
+    """Reject a Spark Connect server that does not answer. Spark's client would try for minutes."""
     host, port = parse_connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
@@ -98,7 +98,7 @@ def check_connect_server(url: str) -> None:
 
 
 def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
-    """Return a session of a Spark Connect server, after its first answer."""
+    """Return a session of a Spark Connect server after its first answer."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and an extra: only jobs need it
 
     builder = SparkSession.builder.remote(url)
@@ -118,17 +118,17 @@ def format_setting(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML 
 
 
 def ship_package(session: SparkSession, folder: Path) -> None:
-    """Send this package to executors, which have its dependencies.
+    """Send this package to executors, which must have its dependencies.
 
-    The file in `folder` must outlive the session.
+    The zip file in `folder` must outlive the session.
     """
     session.addArtifacts(str(pack_sources(folder)), pyfile=True)
 
 
 def pack_sources(folder: Path, source: Path = _PACKAGE) -> Path:
-    """Write the package's sources into an importable zip file, and return its path."""
+    """Write the package's sources into an importable zip file and return its path."""
     target = folder / "reconciler.zip"
-    # Some installations, such as Nix, date files to 1970; zip files begin with 1980.
+    # Zip files begin with 1980, but some installations, such as Nix, date files to 1970.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -144,7 +144,7 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Records stay in Python, so the JVM needs no optimization: measured, it starts and answers a quarter faster.
+    # Records stay in Python, so the JVM needs no optimization. By measurement, it starts and answers a quarter faster.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
@@ -159,17 +159,17 @@ class RunningSpark:
         self._resources = resources
 
     def cancel(self) -> None:
-        """Cancel running and future stages; thread-safe."""
+        """Cancel running and future stages. Any thread may call it."""
         if self._gateway is None:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # PySpark's `cancelAllJobs` misses a stage that is about to be submitted.
+            # PySpark's `cancelAllJobs` misses stages that are about to be submitted.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property
     def has_executors(self) -> bool:
-        """Whether executors besides the driver run; always true for Connect and `local`."""
+        """Whether executors run besides the driver. It is always true for Connect and `local`."""
         if self._gateway is None:
             return True
         context: Any = self.session.sparkContext
@@ -179,7 +179,7 @@ class RunningSpark:
         return bool(known.size() > 1)
 
     def stop(self) -> None:
-        """End the session and its JVM."""
+        """Stop the session and its JVM."""
         with self._resources:
             self.session.stop()
 
@@ -195,7 +195,7 @@ class RunningSpark:
 def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes] | None = None) -> RunningSpark:
     """Start Spark as the workspace configures it.
 
-    `log` receives Spark's output; by default it is only quoted if Spark does not start.
+    `log` receives Spark's output. Without `log`, the output is quoted only if the start fails.
     """
     check_ready(spark, environ=environ)
     with ExitStack() as resources:
@@ -211,7 +211,7 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
 
 
 def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
-    """Check that Spark could start here, without starting it."""
+    """Check without starting Spark that it can start on this machine."""
     try:
         import pyspark  # noqa: F401, PLC0415 - heavy, and an extra: only jobs need it
     except ImportError as error:
@@ -252,7 +252,7 @@ def _find_python(spark: SparkSpec, environ: Mapping[str, str]) -> str:
 
 
 def _stop_jvm(gateway: Any) -> None:
-    """Close the JVM's standard input, which ends it."""
+    """Close the JVM's standard input, which ends the JVM."""
     from pyspark import SparkContext  # noqa: PLC0415 - see above
 
     gateway.shutdown()

@@ -1,6 +1,6 @@
-"""The data source `topic-log`: topics as DataFrames and streams.
+"""The Spark data source `topic-log`: topics as DataFrames and streams.
 
-The process that registers it defines the options that name a log (`cluster`, `topic`).
+The process that registers the source defines the options `cluster` and `topic`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # PySpark 4.0 writes no streams of Arrow
+except ImportError:  # PySpark 4.0 cannot write streams of Arrow data
     DataSourceStreamArrowWriter = DataSourceStreamWriter  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ OPTIONS_TEXT: Final = (
     f"{', '.join(_READ)}; of batch reads also {', '.join(_BATCH_ONLY)}; of streams also {', '.join(_STREAM_ONLY)}"
 )
 _DEFAULT_PYTHON: Final = "python3"
-"""What PySpark runs unless `PYSPARK_PYTHON` is set."""
+"""Command that PySpark runs unless `PYSPARK_PYTHON` is set."""
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
-"""Options of a write, including the stream settings that Spark passes on."""
+"""Options of a write, with the stream settings that Spark adds."""
 
 
 def _refuse_writes(_options: Mapping[str, str]) -> NoReturn:
@@ -91,11 +91,11 @@ def register(
     open_appends: Callable[[Mapping[str, str]], AppendSink] = _refuse_writes,
     list_topics: Callable[[Mapping[str, str]], Iterable[str]] = _refuse_patterns,
 ) -> None:
-    """Register `topic-log` in a session. `open_log` gets a read's options (names in lower case) and is pickled.
+    """Register `topic-log` in a session. `open_log` receives a read's options with lower-case names.
 
-    It runs on the driver and its log in executors, so Spark's options, columns and configuration contain no secrets.
-    `open_appends` does the same for writes; `list_topics` returns the names that `subscribePattern` may match.
-    Workers of a local session use this interpreter by default.
+    `open_log` is pickled and runs on the driver; its log is read in executors. Spark's options, columns and
+    configuration therefore contain no secrets. `open_appends` does the same for writes. `list_topics` returns the names
+    that `subscribePattern` may match. Workers of a local session use this interpreter by default.
     """
 
     class TopicLogSource(_TopicLogSource):
@@ -108,7 +108,7 @@ def register(
 
 
 def _set_worker_python(session: Session) -> None:
-    context: Any = getattr(session, "sparkContext", None)  # Spark Connect has none
+    context: Any = getattr(session, "sparkContext", None)  # Spark Connect has no context
     if context is not None and context.master.startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
         context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable
 
@@ -183,7 +183,7 @@ def _without_topics(options: Mapping[str, str]) -> dict[str, str]:
 
 
 class _RefusedStream(DataSourceStreamReader):
-    """Raises a stream's error at Spark's first call: Spark 4.3.0 hides errors of `streamReader`."""
+    """Raises a stream's error at Spark's first call, because Spark 4.3.0 hides errors of `streamReader`."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

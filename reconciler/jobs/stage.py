@@ -1,7 +1,7 @@
-"""Run work as Spark stages, or in threads if it is small.
+"""Run work as Spark stages, or in threads if the work is small.
 
-Tasks read and write by themselves; records never enter the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` makes one task
-per piece of work, without a shuffle, also over Spark Connect.
+Tasks read and write without the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` makes one task per piece of work without a
+shuffle. It works over Spark Connect, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """One of our errors as a task's result, because Spark would pass on only its text."""
+    """A `ReconcilerError` as a task's result, because Spark would pass on only its text."""
 
     error: ReconcilerError
 
@@ -50,9 +50,9 @@ class TaskError:
 def run_stage(
     session: SparkSession, work: Sequence[W], do: Callable[[W], Iterable[R]], *, what: str
 ) -> tuple[list[R], ReconcilerError | None]:
-    """Run each piece of work in its own task; return the results and the first error.
+    """Run each piece of work in a separate task. Return the results and the first error.
 
-    `do` and the work are pickled. A task that raises one of our errors is not retried.
+    `do` and the work are pickled. A task that raises a `ReconcilerError` is not retried.
     """
     tasks = tuple(work)
 
@@ -76,18 +76,18 @@ def run_stage(
 
 
 def pack_outcomes(outcomes: Iterable[object]) -> pa.RecordBatch:
-    """Return a task's outcomes as rows for the driver."""
+    """Pack a task's outcomes into rows for the driver."""
     return pa.RecordBatch.from_arrays([pa.array(map(pickle.dumps, outcomes), pa.binary())], schema=_OUTCOME)
 
 
 def unpack_outcomes(rows: Iterable[Any]) -> list[Any]:
-    """Return tasks' outcomes from rows."""
-    # These rows were pickled by `pack_outcomes` in our own session.
+    """Unpack the outcomes of tasks."""
+    # `pack_outcomes` pickled these rows in the same session.
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
 def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], ReconcilerError | None]:
-    """Return tasks' results, and the first error."""
+    """Separate results from errors. Return the first error."""
     done: list[R] = []
     error: ReconcilerError | None = None
     for outcome in outcomes:
@@ -99,7 +99,7 @@ def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], Reconcil
 
 
 def run_task(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
-    """Yield a task's results; an error of ours comes last."""
+    """Yield a task's results. If the task raises a `ReconcilerError`, yield it last."""
     try:
         yield from do(task)
     except ReconcilerError as error:
@@ -107,7 +107,7 @@ def run_task(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]
 
 
 class Cores:
-    """Number of tasks that can run in parallel; executors come and go."""
+    """Number of tasks that can run in parallel. It changes with the executors."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -119,7 +119,8 @@ class Cores:
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:
-            # A Connect server does not report its cores; a range without a number of partitions gets one per core.
+            # A Connect server does not report its cores. A range without a number of partitions gets one partition per
+            # core.
             self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
         return self._known_cores
 
@@ -130,7 +131,7 @@ def _count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def describe_stages(session: SparkSession, words: str) -> Iterator[None]:
-    """Describe the block's stages in Spark's UI."""
+    """Describe the stages of the `with` block in Spark's UI."""
     if _is_remote(session):
         yield
         return
@@ -147,7 +148,7 @@ def _is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-# Starting a JVM takes longer than a small copy; threads wait for the kernel or store equally well.
+# Starting a JVM takes longer than a small copy. Threads wait for the kernel or store equally well.
 
 
 T = TypeVar("T", bound="Costly")
@@ -157,7 +158,7 @@ _MAX_THREADS: Final = 16
 
 @dataclass(slots=True)
 class EngineUse:
-    """Counts the tasks run in Spark and in this process; thread-safe."""
+    """Counts tasks in Spark and in this process. Any thread may use it."""
 
     spark_tasks: int = 0
     in_process: int = 0
@@ -165,7 +166,7 @@ class EngineUse:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count_tasks(self, *, spark_tasks: int = 0, in_process: int = 0) -> None:
-        """Count tasks about to run."""
+        """Count tasks before they run."""
         with self._lock:
             self.spark_tasks += spark_tasks
             self.in_process += in_process
@@ -173,27 +174,27 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where a job runs, and how it stops. `session` starts Spark or returns the running one."""
+    """Where a job runs and how it stops. `session` starts Spark or returns the running session."""
 
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
-    """Work on fewer stored bytes runs in threads of this process; 0: everything runs in Spark."""
+    """Work on fewer stored bytes runs in threads of this process. With 0, all work runs in Spark."""
     clock: Callable[[], float] = read_monotonic_s
     used: EngineUse = field(default_factory=EngineUse)
     prepare_spark: Callable[[], None] = lambda: None
-    """Called before `session` is."""
+    """Called before `session`."""
 
     def starts_spark(self, stored_bytes: int) -> bool:
-        """Return whether so many bytes are processed in Spark."""
+        """Return whether work on this number of bytes runs in Spark."""
         return stored_bytes >= self.below
 
     def start_spark(self, stored_bytes: int) -> SparkSession:
-        """Return Spark for work on so many bytes.
+        """Return the Spark session for work on this number of bytes.
 
         Raises:
-            MissingSparkError: Java or Spark are missing.
-            IncompleteError: It was stopped.
+            MissingSparkError: Java or Spark is missing.
+            IncompleteError: The job was stopped.
         """
         began = self.clock()
         try:
@@ -213,7 +214,7 @@ class Engine:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs a job's tasks in threads, and in Spark from the first large pass on."""
+    """Runs a job's tasks in threads until the first large pass, and from then on in Spark."""
 
     engine: Engine
     budget: Budget = field(default_factory=lambda: Budget(_count_own_cores()))
@@ -227,7 +228,7 @@ class Tasks:
 
     @property
     def session(self) -> SparkSession | None:
-        """Spark, or `None` if tasks run in this process."""
+        """Spark session, or `None` if tasks run in this process."""
         return self._spark
 
     @property
@@ -237,7 +238,7 @@ class Tasks:
 
     @contextmanager
     def choose_engine(self, stored_bytes: int, words: str) -> Iterator[None]:
-        """Choose threads or Spark for so many bytes; `words` describe the work in Spark's UI."""
+        """Choose threads or Spark for a number of bytes. `words` describe the work in Spark's UI."""
         if self._spark is None and not self.engine.starts_spark(stored_bytes):
             yield
             return
@@ -251,7 +252,7 @@ class Tasks:
     def run(
         self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
     ) -> tuple[list[R], ReconcilerError | None]:
-        """Run work, several pieces a task; return the results and the first error, which includes a stop."""
+        """Run work with several pieces per task. Return the results and the first error; a stop is an error, too."""
         used = self.engine.used
         if not work:
             return [], None
@@ -290,7 +291,7 @@ class StoredWork(Costly, Protocol):
 
     @property
     def bytes(self) -> int:
-        """The stored bytes to read."""
+        """Number of stored bytes to read."""
         ...
 
 
@@ -300,10 +301,10 @@ C = TypeVar("C", bound=StoredWork)
 def run_rounds_in_spark(
     engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]
 ) -> Iterator[list[R]]:
-    """Run pickled work in Spark; yield each round's results, to be made durable before the next.
+    """Run pickled work in Spark and yield the results of each round. The caller stores them before the next round.
 
     Raises:
-        IncompleteError: It was stopped; yielded results are valid.
+        IncompleteError: The work was stopped; yielded results are valid.
     """
     tasks = Tasks(engine)
     with tasks.choose_engine(sum(piece.bytes for piece in work), "reconciler: maintenance"):
@@ -319,5 +320,5 @@ def run_rounds_in_spark(
 
 
 def stopped_maintenance_error() -> IncompleteError:
-    """Return the error for upkeep that was stopped."""
+    """Build the error for maintenance that was stopped."""
     return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

@@ -1,4 +1,4 @@
-"""Topics as a stream: positions, lost offsets between two positions, and batches."""
+"""Topics as a stream: positions, lost offsets, and batches."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
 HAS_LIMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
-"""Whether this is PySpark 4.2 or newer."""
+"""Whether PySpark is 4.2 or newer."""
 _LIST_EVERY_S: Final = 60
-"""How often a stream looks for new topics of a pattern: listing opens the workspace."""
+"""Seconds between searches for new topics of a pattern. A search opens the workspace."""
 Offsets: TypeAlias = dict[str, dict[int, int]]
 K = TypeVar("K")
 
 
 class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics from a position to the next one.
+    """Reads topics from one position to the next.
 
-    `list_topics` is called again for new topics if it is given a pattern.
+    For a pattern, `list_topics` is called again to find new topics.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now: Mapping[str, Mapping[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # ranges carry what `read` needs
+        return {}  # tasks get what `read` needs from ranges
 
     @shorten_worker_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
-        """Return where a query without a checkpoint begins."""
+        """Return the start position of a query without a checkpoint."""
         return self._to_position({topic: self._find_start(topic, rows) for topic, rows in self._rows.items()})
 
     def _find_start(self, topic: str, rows: TopicRows) -> dict[int, int]:
@@ -91,7 +91,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shorten_worker_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End the stream where its topics end now."""
+        """End the stream at the current ends of its topics."""
         self._available_now = {
             topic: {partition: bounds.stable for partition, bounds in rows.log.read_bounds().items()}
             for topic, rows in self._rows.items()
@@ -99,7 +99,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shorten_worker_errors()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends. PySpark before 4.2 gives no start: `partitions` reports all losses."""
+        """Return the end of the next batch. PySpark before 4.2 passes no `start`; `partitions` reports all losses."""
         self._find_new_topics()
         begins = {} if start is None else self._parse_position(start)
         if start is not None and self._losses_are_errors:
@@ -109,7 +109,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = rows.log.read_bounds()
             begins.setdefault(topic, _first_offsets(bounds))
             readable, lost = _find_readable_ranges(begins[topic], self._find_ends(topic, bounds), bounds)
-            # Lost offsets do not count; `partitions` reports and skips them.
+            # `partitions` reports lost offsets and skips them.
             if self._losses_are_errors:
                 rows.losses.report(lost)
             ranges.update({(topic, partition): offsets for partition, offsets in readable.items()})
@@ -192,7 +192,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             message = f"the checkpoint has no valid position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
         if len(offsets) == len(self._rows) == 1 and not self._has_pattern:
-            # A stream of one topic is compared by id: the name may have changed.
+            # For a stream of one topic the id is compared, because the name may have changed.
             (topic,), (own_topic,) = offsets, self._rows
             self._check_same(topic, topic_ids[topic], own_topic, offsets[topic])
             return {own_topic: offsets[topic]}

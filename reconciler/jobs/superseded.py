@@ -1,6 +1,6 @@
-"""Compare logs of which one was compacted, by DataFrame joins on offset and on key.
+"""Compare logs, one of them compacted, by DataFrame joins on offset and on key.
 
-Tasks hash records as they read them, so the shuffles contain no values. The rule is that of `ordered.explain_pair`.
+Tasks hash records while reading, so shuffles contain no values. `ordered.explain_pair` applies the same rule.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _COLUMNS: Final = (
     "side int, partition int, offset bigint, record struct<a: bigint, b: bigint>, key struct<a: bigint, b: bigint>, "
     "is_common boolean, may_be_gone boolean, is_tombstone boolean"
 )
-"""Hashes of a record and its key; whether both logs span its offset, and whether compaction may have removed it from
-the other log. Records without an offset there have offsets from -1 down, and no hashes.
+"""Hashes of a record and its key, whether both logs span its offset, and whether the other log may have compacted it.
+Records without an offset in the other log have negative offsets and no hashes.
 """
 _HASH: Final = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 _SCHEMA: Final = pa.schema(
@@ -51,7 +51,7 @@ class _PieceOfSide:
 
 
 def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
-    """Compare partitions of any size. Raises `RetryableError` if Spark failed."""
+    """Compare partitions of any size. Raise `RetryableError` if Spark fails."""
     parts = [_PieceOfSide(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.list_pieces()]
     try:
         with describe_stages(session, "reconciler: compare compacted logs"):
@@ -68,7 +68,7 @@ def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition])
 
 
 def hash_records(session: SparkSession, parts: Sequence[_PieceOfSide]) -> DataFrame:
-    """Return hashes of both logs' records from their common start, in any order."""
+    """Return hashes of both logs' records from their common start in any order."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -85,7 +85,7 @@ def hash_records(session: SparkSession, parts: Sequence[_PieceOfSide]) -> DataFr
 
 
 def find_differences(records: DataFrame) -> DataFrame:
-    """Return common offsets at which records differ, or one is missing."""
+    """Return common offsets at which records differ or one record is missing."""
     spanned = records.where("is_common")
     ours, theirs = (spanned.where(fn.col("side") == side).alias(name) for side, name in ((LEFT, "l"), (RIGHT, "r")))
     sides = ours.join(theirs, ["partition", "offset"], "full_outer")
@@ -106,7 +106,7 @@ def find_newest(records: DataFrame) -> DataFrame:
 
 
 def mark_explained(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
-    """Return each difference, with a mark whether compaction explains it."""
+    """Add to each difference whether compaction explains it."""
     is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
     is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
     return differences.join(newest_of_keys, ["partition", "key"], "left").select(
@@ -115,7 +115,7 @@ def mark_explained(differences: DataFrame, newest_of_keys: DataFrame) -> DataFra
 
 
 def sum_by_partition(differences: DataFrame) -> DataFrame:
-    """Return each partition's number of explained differences, and the first other one."""
+    """Return, for each partition, the number of explained differences and the first other difference."""
     offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
     return differences.groupBy("partition").agg(
         fn.count_if("is_superseded").alias("superseded"),

@@ -1,6 +1,6 @@
-"""Compare two logs: counts, ends and digests by partition.
+"""Compare two logs by counts, end offsets and digests of each partition.
 
-By default stored digests are added up; `deep` reads every record.
+The comparison adds up stored digests. With `deep`, it reads every record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DigestPair:
-    """Digests of one range in both logs; the range is within or outside the common offsets."""
+    """Digests of one range in both logs. The range does not cross the ends of the common offsets."""
 
     partition: int
     offsets: OffsetRange
@@ -43,7 +43,7 @@ class DigestPair:
 
 
 def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[PartitionPair]) -> Iterator[DigestPair]:
-    """Yield the stored digests of both logs by stretch."""
+    """Yield the stored digests of both logs by range."""
     for pair in both:
         for stretch in pair.stretches:
             ours = sum_stored_digests(left, pair.partition, stretch) if pair.left else Digest()
@@ -64,7 +64,7 @@ class DeepReading:
         self._read = partial(read_pieces, left, right, lacking)
 
     def read_digests(self, engine: Engine) -> Iterator[DigestPair]:
-        """Yield the digests, in rounds."""
+        """Yield digests in rounds."""
         began = engine.clock()
         done: list[DigestPair] = []
         for taken in self._run_rounds(engine):
@@ -105,7 +105,7 @@ class DeepReading:
 def read_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[DigestPair]:
-    """Digest pieces of both logs in one task; `lacking`: the partitions that each log lacks."""
+    """Digest pieces of both logs in one task. `lacking` are the partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
     for piece in pieces:
@@ -123,7 +123,7 @@ def _list_pieces(left: TopicLog, right: TopicLog, pair: PartitionPair) -> Iterat
 
 @dataclass(frozen=True)
 class LogSince:
-    """A log from the offsets `starts` on; other partitions are whole. Picklable."""
+    """A log without offsets below `starts`. Partitions not in `starts` are complete. It can be pickled."""
 
     log: TopicLog
     starts: Mapping[int, int]
@@ -134,11 +134,11 @@ class LogSince:
         return self.log.topic_id
 
     def check_shared(self) -> None:
-        """Reject a machine that cannot reach the log."""
+        """Raise an error if this machine cannot reach the log."""
         self.log.check_shared()
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of partitions with their compacted offsets."""
+        """Return the offsets of partitions and the offsets up to which they are compacted."""
         return {
             number: replace(bounds, start=max(bounds.start, min(self.starts.get(number, 0), bounds.end)))
             for number, bounds in read_compacted_bounds(self.log, only).items()
@@ -149,7 +149,7 @@ class LogSince:
         return self.log.read(partition, self._limit_range(partition, offsets))
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time, not before its start."""
+        """Return the first offset at or after a time within this log's range."""
         offset = self.log.find_offset_at(partition, timestamp_ms)
         return None if offset is None else max(offset, self.starts.get(partition, 0))
 
@@ -180,8 +180,8 @@ def compare_logs(
 ) -> Comparison:
     """Compare two logs up to their current last stable offsets.
 
-    Records of a compacted partition are read from `since` on, to check that compaction explains each difference.
-    Otherwise `engine` is only used for `deep`.
+    For compacted partitions, records from `since` on are read, to check that compaction explains each difference.
+    Otherwise `engine` is used only with `deep`.
     """
     both = tuple(
         pair.limit_from((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair

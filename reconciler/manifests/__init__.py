@@ -1,1 +1,1 @@
-"""YAML in, resources out; errors name file, line and field."""
+"""Read manifests from YAML. Errors name the file, line and field."""

@@ -20,9 +20,9 @@ _TWICE = f"Keep one of the two; what differs in an environment belongs below {OV
 
 
 class DraftCollector:
-    """Collects manifests, merges overlays into them, and validates each once, after the merge.
+    """Collects manifests, merges overlays into them, and validates the merged documents.
 
-    Add overlays first, then bases, then call `add_unmatched_overlays`.
+    Callers add overlays first, then bases, then call `add_unmatched_overlays`.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -36,13 +36,13 @@ class DraftCollector:
         self._first: dict[Address, Place] = {}
 
     def add_overlays(self, drafts: Iterable[Draft]) -> None:
-        """Store the overlays of an environment until their bases are added."""
+        """Store an environment's overlays until their bases are added."""
         for draft in drafts:
             complaints = list(find_header_complaints(draft.content))
             address = find_document_address(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
-                self._validate(draft)  # the model's error names the missing field
+                self._validate(draft)  # the model names the missing field
                 continue
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
@@ -53,7 +53,7 @@ class DraftCollector:
             self._overlays.setdefault(address, (draft, drops))
 
     def add_bases(self, drafts: Iterable[Draft]) -> None:
-        """Validate base manifests, merged with their overlays."""
+        """Merge base manifests with their overlays and validate them."""
         for draft in drafts:
             address = find_document_address(draft.content)
             if address is None:
@@ -116,12 +116,12 @@ VALUES_FILE = "values.yaml"
 
 
 class WorkspaceFile(NamedTuple):
-    """The content of `reconciler.yaml`; all but `workspace` is also read from an invalid file."""
+    """The content of `reconciler.yaml`. All fields but `workspace` are also set for an invalid file."""
 
     workspace: Workspace | None
     manifests: tuple[str, ...]
     apart: frozenset[Path]
-    """Files and folders among the manifests that are no manifests."""
+    """Files and folders among the manifests that hold no manifests."""
     values: Values
 
 

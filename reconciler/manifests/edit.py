@@ -1,4 +1,4 @@
-"""Edit manifests as text: change fields, check the result by parsing, and write patches."""
+"""Edit manifests as text, check the result by parsing, and format patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.manifests.yaml_documents import parse_yaml
 
 
 def read_value(content: Any, path: FieldPath) -> Any:
-    """Return the value at a path of a document, or `None` if the path is missing."""
+    """Return the value at `path`, or `None` if the path is missing."""
     for part in path:
         match content, part:
             case dict(), str() if part in content:
@@ -29,14 +29,14 @@ def read_value(content: Any, path: FieldPath) -> Any:
 
 
 def set_value(content: Any, path: FieldPath, value: Any) -> None:
-    """Set the value at a path of a document, and create missing mappings."""
+    """Set the value at `path`, and create missing mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
 def remove_value(content: Any, path: FieldPath) -> None:
-    """Remove the value at a path of a document, and parents that become empty, except the root."""
+    """Remove the value at `path` and parents that become empty, except the root."""
     parent = read_value(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
@@ -44,7 +44,7 @@ def remove_value(content: Any, path: FieldPath) -> None:
 
 
 def copy_value(content: Any) -> Any:
-    """Return a deep copy of a document, in which YAML aliases share no values."""
+    """Return a deep copy in which YAML aliases share no values."""
     match content:
         case dict():
             return {key: copy_value(value) for key, value in content.items()}
@@ -58,7 +58,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
 
 
 def format_flow_value(value: Any, like: str = "") -> str:
-    """Format a value in YAML flow style; a string is quoted like `like`, the scalar that it replaces."""
+    """Format a value in YAML flow style. Strings take the quotes of `like`, the replaced scalar."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -78,7 +78,7 @@ def format_flow_value(value: Any, like: str = "") -> str:
 
 
 def unquote_key(text: str) -> str:
-    """Return a YAML key without quotes and escapes."""
+    """Return a YAML key without its quotes and escapes."""
     if text.startswith('"'):
         try:
             return str(json.loads(text))
@@ -99,11 +99,11 @@ _LINE_END: Final = re.compile(r"\s*,?\s*(#.*)?")
 
 
 class UneditableError(Exception):
-    """The edit cannot be made without changing other parts of the file."""
+    """The edit would change other parts of the file."""
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` at `path`; missing parents are created.
+    """Return `text` with `value` at `path`. Missing parents are created.
 
     Raises:
         UneditableError: The layout of the text does not allow the edit.
@@ -116,7 +116,7 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def append_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` appended to the list at `path`; a missing list is created."""
+    """Return `text` with `value` appended to the list at `path`. A missing list is created."""
     page = _EditableText(text)
     chain = page.find_entries(path)
     if len(chain) < len(path) or not chain[-1].value.entries:
@@ -125,7 +125,7 @@ def append_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def remove_text(text: str, path: FieldPath) -> str:
-    """Return `text` without the value at `path`, and without parents that become empty."""
+    """Return `text` without the value at `path` and without parents that become empty."""
     page = _EditableText(text)
     chain = page.find_entries(path)
     if len(chain) < len(path):
@@ -150,7 +150,6 @@ class _EditableText:
         self.root = roots[0]
 
     def find_entries(self, path: FieldPath) -> list[Entry]:
-        """Return the existing entries along `path`."""
         entries: list[Entry] = []
         node = self.root
         for part in path:
@@ -177,7 +176,7 @@ class _EditableText:
         return self._replace_span(entry.key.end, end, f": {format_flow_value(value)}")
 
     def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
-        """Add a key to a mapping; if `path` has several parts, the value is a nested flow mapping."""
+        """Add a key to a mapping. If `path` has several parts, the value is a nested flow mapping."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
         for part in reversed(path[1:]):
@@ -267,7 +266,7 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
 
 
 class EditedFile:
-    """A YAML file before and after edits; documents keep their numbers if others are removed."""
+    """A YAML file before and after edits. Document numbers do not change when a document is removed."""
 
     def __init__(self, text: str) -> None:
         if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
@@ -284,12 +283,12 @@ class EditedFile:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """The documents of the file as text, each before and after the edits."""
+        """Each document as text before and after the edits."""
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
     def read_content(self, number: int) -> Any:
-        """Return the edited content of a document; `None` if it was removed."""
+        """Return the edited content of a document, or `None` if it was removed."""
         documents = parse_yaml(self._after[self._places[number]].encode(), "now").documents
         return copy_value(documents[0].content) if documents else None
 
@@ -297,7 +296,7 @@ class EditedFile:
         """Set a value of a document.
 
         Raises:
-            UneditableError: Other values would change, too; nothing was changed.
+            UneditableError: The edit would change other values; the document is unchanged.
         """
         self._edit(number, lambda text: set_text(text, path, value), lambda content: set_value(content, path, value))
 
@@ -315,7 +314,7 @@ class EditedFile:
 
     @contextmanager
     def apply_together(self) -> Iterator[None]:
-        """Undo all edits of the `with` block if one raises `UneditableError`."""
+        """Undo all edits of the `with` block if an edit raises `UneditableError`."""
         before = list(self._after)
         try:
             yield
@@ -324,7 +323,7 @@ class EditedFile:
             raise
 
     def remove_document(self, number: int) -> None:
-        """Remove a document, but keep comments that belong to the file."""
+        """Remove a document, but not the comments that belong to the file."""
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
@@ -347,7 +346,7 @@ class EditedFile:
 
 
 def split_keeping_ends(text: str) -> list[str]:
-    """Split a text at LF into lines that keep their line ends."""
+    """Split a text at LF into lines with their line ends."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *([last] if last else [])]
 
@@ -388,7 +387,7 @@ _STEP = "  "
 
 
 def format_document(content: Mapping[str, Any]) -> str:
-    """Format a manifest: block style for `spec`, flow style for values below it that fit on a line."""
+    """Format a manifest with `spec` in block style. Deeper values use flow style if they fit on a line."""
     lines: list[str] = []
     for key, value in content.items():
         if key == "spec" and value:
@@ -420,7 +419,7 @@ def _format_entries(value: Any, indent: str) -> Iterator[str]:
     for item in value:
         is_long = (
             len(f"{indent}- {format_flow_value(item)}") >= MAX_WIDTH
-        )  # one column less than after a key, as in `fmt`
+        )  # as in `fmt`, one column less than after a key
         if isinstance(item, Mapping | list | tuple) and item and is_long:
             first, *rest = _format_entries(item, indent + _STEP)
             yield f"{indent}- {first.removeprefix(indent + _STEP)}"
@@ -441,9 +440,9 @@ class _Hunk(NamedTuple):
 
 
 def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Format a unified diff of a file; empty if nothing changed.
+    """Format a unified diff of a file; return an empty text if nothing changed.
 
-    It has no `diff --git` line, which needs paths relative to the repository.
+    The diff has no `diff --git` line, because that line needs paths relative to the repository.
     """
     before = [line for old, _ in pieces for line in split_keeping_ends(old)]
     after = [line for _, new in pieces for line in split_keeping_ends(new)]

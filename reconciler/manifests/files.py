@@ -1,4 +1,4 @@
-"""Find and read the files of a workspace, and collect problems in them."""
+"""Find and read the files of a workspace, and collect their problems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN: Final = 5
 
 
 def find_workspace(start: Path) -> Path:
-    """Return the nearest folder with a `reconciler.yaml`, from `start` upwards.
+    """Return the nearest folder with a `reconciler.yaml`, at or above `start`.
 
     Raises:
         UserError: There is no such folder.
@@ -48,7 +48,7 @@ def find_workspace(start: Path) -> Path:
 
 
 def list_environments(folder: Path) -> tuple[str, ...]:
-    """Return the names of a workspace's environments."""
+    """Return the names of a workspace's overlays."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
@@ -67,12 +67,12 @@ def _is_file(path: Path) -> bool:
 
 
 def build_label(path: Path, folder: Path) -> str:
-    """Return a path for messages: relative to the workspace if it is inside."""
+    """Return a path for messages, relative to the workspace if it is inside."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def is_outside(path: Path, within: Path | None) -> bool:
-    """Return whether a path, with links resolved, is outside the folder `within`."""
+    """Return whether a path is outside the folder `within`, after resolving links."""
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
@@ -83,7 +83,7 @@ def build_outside_problem(label: str) -> Problem:
 
 
 def read_bounded(path: Path, label: str) -> bytes | Problem:
-    """Return the content of a regular file of at most `MAX_BYTES`, or the problem."""
+    """Return the content of a regular file, or a problem if it exceeds `MAX_BYTES` or cannot be read."""
     try:
         # without O_NONBLOCK, opening a pipe would wait for its writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -104,7 +104,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
 
 
 class ManifestSearch(NamedTuple):
-    """Result of a search for manifests; files are sorted."""
+    """The sorted files that a search found, with problems and warnings."""
 
     files: tuple[Path, ...]
     problems: tuple[Problem, ...]
@@ -119,9 +119,9 @@ def find_manifests(
     may_be_empty: bool = False,
     within: Path | None = None,
 ) -> ManifestSearch:
-    """Find `*.yaml` and `*.yml` files in `listed` paths, without hidden folders and paths outside `within`.
+    """Find `*.yaml` and `*.yml` files in `listed` paths. Skip hidden folders and paths outside `within`.
 
-    `apart` are files and folders to skip: workspace file, values, overlays.
+    `apart` are files and folders to skip: the workspace file, values and overlays.
     """
     files: dict[str, Path] = {}
     problems: list[Problem] = []
@@ -221,7 +221,7 @@ class _FolderWalk:
             self.files.append(path)
 
     def _has_hidden_manifests(self, folder: Path) -> bool:
-        """Return whether a hidden folder has a manifest, except `.git` and a mounted ConfigMap's `..data`."""
+        """Return whether a hidden folder has a manifest. `.git` and a ConfigMap's `..data` do not count."""
         if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
             return False
         files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_SUFFIXES))
@@ -240,7 +240,7 @@ def _build_size_problem(label: str, size: int) -> Problem:
 
 
 class Place(NamedTuple):
-    """Where a document is: path of the file for messages, number in the file, and first line."""
+    """Position of a document: file path for messages, document number and first line."""
 
     file: str
     number: int
@@ -251,15 +251,15 @@ class Place(NamedTuple):
 
 
 class Findings:
-    """Problems and warnings of one load, and the positions of fields.
+    """Problems, warnings and field positions of one load.
 
-    `places` of a resource are that of its overlay, if any, and that of its base.
+    `places` of a resource are those of its overlay, if any, and its base.
     """
 
     def __init__(
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
-        """Reject files outside `within`; `typed` files may be links inside it."""
+        """Reject files outside `within`, except `typed` files that no link inside leads to."""
         self.tell: Callable[[str], None] = lambda _text: None
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
@@ -299,7 +299,7 @@ class Findings:
             self.add_complaint(places, complaint)
 
     def add_warning(self, places: tuple[Place, ...], complaint: FieldProblem, *, unseen: str | None = None) -> None:
-        """Add a complaint as a warning; `unseen`: undeclared address that may exist on a cluster."""
+        """Add a complaint as a warning. `unseen` is an undeclared address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
     def format_location(self, places: tuple[Place, ...], path: FieldPath) -> str:
@@ -308,7 +308,7 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def find_spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return the position of a field in the overlay or base, or that of its nearest parent."""
+        """Return the position of a field in the overlay or base. A missing field has its nearest parent's position."""
         for length in range(len(path), 0, -1):
             for place in places:
                 if spot := self.list_spots(place).get(path[:length]):
@@ -317,7 +317,7 @@ class Findings:
         return place, self.list_spots(place).get((), Spot(place.line, 1))
 
     def list_spots(self, place: Place) -> Mapping[FieldPath, Spot]:
-        """Return the positions of all fields of a document; its file is read again, once."""
+        """Return the positions of all fields of a document. The first call reads its file again."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else find_spots(raw)
@@ -325,7 +325,7 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def read_excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return the lines to show below each problem; files are read again."""
+        """Return the lines to show below each problem, read from the files again."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:

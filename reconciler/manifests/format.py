@@ -1,4 +1,4 @@
-"""Format YAML files in canonical form and keep their comments, for `fmt`."""
+"""Format YAML files in canonical form with their comments, for `fmt`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class TextPosition(NamedTuple):
 
 
 class NotLaidOutError(Exception):
-    """The text uses rare YAML syntax, so the formatter leaves it unchanged."""
+    """The text uses rare YAML syntax that the formatter leaves unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A YAML value. `text` is a scalar with its quotes, or an alias with its `*`."""
+    """A YAML value. `text` is a scalar with its quotes or an alias with its `*`."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: TextPosition
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or a list entry, with comments; an empty comment is a blank line."""
+    """A key with its value, or a list entry, and its comments. An empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -77,7 +77,7 @@ class Page:
 
 
 def read_pages(text: str) -> list[Page]:
-    """Parse the documents of a valid YAML text; comments are ignored.
+    """Parse the documents of a valid YAML text without comments.
 
     Raises:
         NotLaidOutError: The text has directives, tags of collections, or complex keys.
@@ -158,7 +158,7 @@ class _PageReader:
 
 
 def walk_nodes(node: Node) -> Iterator[Node]:
-    """Yield a node and its descendants in order."""
+    """Yield a node and its descendants in document order."""
     yield node
     for entry in node.entries:
         if entry.key is not None:
@@ -341,7 +341,7 @@ def _trim_blank_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Comments:
-    """Comments and blank lines of a file; each can be taken once, in order."""
+    """Comments and blank lines of a file. Each is taken once, in order."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(
@@ -387,7 +387,7 @@ class Comments:
             self._taken += 1
 
     def take_beside(self, line: int) -> str:
-        """Take the comment at the end of a line; empty if there is none."""
+        """Take the comment at the end of a line; return an empty text if there is none."""
         return self._beside.pop(line, (0, ""))[1]
 
     def has_comment_inside(self, node: Node) -> bool:
@@ -400,7 +400,7 @@ class Comments:
         )
 
     def take_rest(self) -> Iterator[str]:
-        """Yield the comments that were not taken."""
+        """Yield the remaining comments."""
         yield from (text for _, _, text in self._own[self._taken :] if text)
         yield from (text for _, text in self._beside.values())
 
@@ -441,7 +441,7 @@ def _attach_below(node: Node, comments: Comments, end: int, column: int = -1) ->
     if node.in_brackets:
         node.below = comments.take_above(node.end.line)
     elif node.entries:
-        # a comment in the column of the key belongs to the next key
+        # a comment in the key's column belongs to the next key
         node.below = comments.take_below(max(_find_column(node), column + 1), end)
 
 
@@ -470,7 +470,7 @@ def _find_text_range(node: Node) -> tuple[TextPosition, TextPosition]:
     header, *lines = node.text.split("\n")
     if lines and not lines[-1].strip():
         lines.pop()
-    if "+" not in header:  # without "+", trailing blank lines are not part of the text
+    if "+" not in header:  # without "+", the text excludes trailing blank lines
         while lines and not lines[-1].strip():
             lines.pop()
     return TextPosition(node.start.line + 1, 0), TextPosition(node.start.line + 1 + len(lines), 0)
@@ -496,9 +496,9 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Levels are indented by two spaces. Top-level keys have the order `apiVersion`, `kind`, `metadata`, `spec`. Blank
-    lines are collapsed to one. Flow collections stay in brackets if they fit on a line. Quotes stay unchanged. Files
-    with rare syntax (directives, complex keys) are returned unchanged.
+    Levels are indented by two spaces. Top-level keys have the order `apiVersion`, `kind`, `metadata`, `spec`. Several
+    blank lines become one. Flow collections stay in brackets if they fit on a line. Quotes stay unchanged. Files with
+    directives or complex keys are returned unchanged.
 
     Raises:
         ManifestError: The text is not valid YAML.

@@ -1,4 +1,4 @@
-"""Validate documents against the models of resources, and translate validation errors."""
+"""Validate documents against resource models, and translate validation errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a model by their name in manifests."""
-    model.model_rebuild()  # models are built lazily, and have no aliases before
+    """Return the fields of a model by their names in manifests."""
+    model.model_rebuild()  # models are built lazily and have no aliases before
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
-    """Return the model at a path, or `None` if there is none."""
+    """Return the model at a path, or `None` if the path leads to no model."""
     current: type[BaseModel] | None = model
     for part in path:
         if isinstance(part, int):
@@ -49,7 +49,7 @@ def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | Non
 
 
 def find_field(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
-    """Return the field at a path; for a list entry, the field of the list."""
+    """Return the field at a path. A list entry has the field of its list."""
     names = [part for part in path if isinstance(part, str)]
     parent = find_model(model, tuple(names[:-1])) if names else None
     return list_model_fields(parent).get(names[-1]) if parent is not None else None
@@ -88,7 +88,7 @@ def _find_nested_model(annotation: Any) -> type[BaseModel] | None:
 def translate_validation_error(
     error: ValidationError, model: type[BaseModel], as_written: Any
 ) -> Iterator[FieldProblem]:
-    """Convert pydantic's errors to complaints with paths of the document."""
+    """Convert pydantic's errors to complaints with document paths."""
     content = replace_scalar_texts(as_written)
     for details in error.errors(include_url=False):
         path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
@@ -98,7 +98,7 @@ def translate_validation_error(
                 message = _append_value(complaint.message, _read_value(content, at))
                 yield FieldProblem(message, complaint.hint or _build_hint(model, at), at)
         else:
-            # pydantic reports values that validators may have changed, so the document's value is shown
+            # validators may have changed pydantic's value, so show the document's value
             message, hint = _build_message(details, model, path, _read_value(as_written, path))
             yield FieldProblem(message, hint, path)
 
@@ -309,7 +309,7 @@ def _add_variable_origin(complaint: FieldProblem, draft: Draft) -> FieldProblem:
 
 
 def find_header_complaints(content: Any) -> Iterator[FieldProblem]:
-    """Yield complaints about `apiVersion` and `kind`, which all other checks need."""
+    """Yield complaints about `apiVersion` and `kind`."""
     if type(content) is not dict:
         yield FieldProblem(f"a manifest is a mapping, found {describe_value(content)}", _SHAPE)
         return

@@ -1,4 +1,4 @@
-"""Build drafts: documents with variables substituted and overlays merged."""
+"""Build drafts: substitute variables in documents and merge overlays."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Variables:
 
     @classmethod
     def parse(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
-        """Parse `name=value` texts; the last value of a name wins."""
+        """Parse `name=value` texts. For repeated names, the last value counts."""
         pairs = dict(_parse_pair(text) for text in texts)
         return cls(texts=pairs, files=tuple(files), environ=environ)
 
@@ -56,17 +56,17 @@ class Value(NamedTuple):
     """The value of a variable, with its origin."""
 
     as_written: Any
-    """Value to insert into a text; numbers and booleans may be `ScalarText`."""
+    """Value to insert into a text. Numbers and booleans may be `ScalarText`."""
     origin: str
 
     @property
     def value(self) -> Any:
-        """Value for a field that contains only the variable."""
+        """Value for a field that contains only this variable."""
         return replace_scalar_texts(self.as_written)
 
 
 class Values:
-    """The values of all variables; remembers which were used."""
+    """The values of all variables, which remember whether they were used."""
 
     def __init__(self, known: Mapping[str, Value]) -> None:
         self._known = known
@@ -83,7 +83,7 @@ class Values:
         return frozenset(value.origin for value in self._known.values())
 
     def find(self, name: str) -> Value | None:
-        """Return the value of a variable and mark it as used; `None` if it is not defined."""
+        """Return the value of a variable and mark it as used, or `None` if it is not defined."""
         self.used.add(name)
         return self._known.get(name)
 
@@ -103,7 +103,7 @@ def read_values(
     variables: Variables,
     read: Callable[[Path, str], bytes | Problem] = read_bounded,
 ) -> tuple[Values, list[Problem]]:
-    """Return all variables and problems. Later ones win: `files`, `--var-file`, environment, `--var`."""
+    """Return all variables and problems. The last source counts: `files`, `--var-file`, environment, `--var`."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
@@ -118,7 +118,7 @@ def read_values(
 
 
 def parse_typed_value(text: str, origin: str) -> Value:
-    """Parse a value of `--var` as a YAML scalar; a quoted value is a string: `--var 'n="12"'`."""
+    """Parse a value of `--var` as a YAML scalar. A quoted value is a string: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return Value(text[1:-1], origin)
     written = parse_written_scalar(text)
@@ -166,7 +166,7 @@ def _parse_pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Variables in values are not substituted again. A variable that is alone in a field keeps its type.
+# Variables in values are not substituted. If a field contains only a variable, the value keeps its type.
 
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
@@ -177,12 +177,12 @@ _SECRET: Final = re.compile(r"(env|file):.+")
 class Substitution:
     """Substitutes the variables of one document.
 
-    `secrets`: paths of references to secrets, `${env:…}` and `${file:…}`, also in values of variables.
-    `has_null`: a value contains null. `used`: path → `var.partitions of values.yaml`.
+    `secrets` are paths of the references `${env:…}` and `${file:…}`, also in values of variables. `has_null` is set if
+    a value contains null. `used`: path → `var.partitions of values.yaml`.
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
-        """`as_written`: numbers and booleans that are alone in a field stay `ScalarText`."""
+        """If `as_written`, numbers and booleans that fill a field stay `ScalarText`."""
         self.complaints: list[FieldProblem] = []
         self.secrets: list[FieldPath] = []
         self.has_null = False
@@ -191,7 +191,7 @@ class Substitution:
         self._as_written = as_written
 
     def substitute(self, content: Any, path: FieldPath = ()) -> Any:
-        """Return `content` with variables replaced; unknown ones stay, and get a complaint."""
+        """Return `content` with its variables replaced. Unknown variables stay and get a complaint."""
         match content:
             case str() if "${" in content:
                 return self._interpolate(content, path)
@@ -282,7 +282,7 @@ def find_overlay_folder(folder: Path, environment: str) -> Path:
 
 
 def merge_content(base: Any, override: dict[str, Any], complaints: list[FieldProblem], path: FieldPath = ()) -> Any:
-    """Return `base` merged with `override`: mappings by key, lists replaced; `null` removes a key."""
+    """Return `base` merged with `override`. Mappings merge by key, lists are replaced, and `null` removes a key."""
     merged = dict(base)
     for key, value in override.items():
         at = (*path, key)
@@ -298,7 +298,7 @@ def merge_content(base: Any, override: dict[str, Any], complaints: list[FieldPro
 
 
 def is_deletion(content: dict[str, Any], complaints: list[FieldProblem]) -> bool:
-    """Return whether an overlay's document removes its address from the environment."""
+    """Return whether an overlay document removes its address from the environment."""
     if DELETE not in content:
         return False
     if content[DELETE] is not True:
@@ -309,7 +309,7 @@ def is_deletion(content: dict[str, Any], complaints: list[FieldProblem]) -> bool
 
 
 class Draft(NamedTuple):
-    """A document to validate; `places` are those of the overlay, if any, and the base."""
+    """A document to validate. `places` are those of its overlay, if any, and its base."""
 
     content: Any
     as_written: Callable[[], Any]
@@ -317,14 +317,14 @@ class Draft(NamedTuple):
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
     variables: Mapping[FieldPath, str] = MappingProxyType({})
-    """Path → the variables used there, as `var.partitions of values.yaml`."""
+    """Path → the variables used in its value, such as `var.partitions of values.yaml`."""
     complaints: tuple[FieldProblem, ...] = ()
 
 
 def read_drafts(
     files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
 ) -> Iterator[Draft]:
-    """Yield the drafts of `files`, reading one file at a time; problems are added to `findings`."""
+    """Yield the drafts of `files`. Problems are added to `findings`."""
     for number, file in enumerate(files):
         findings.tell(f"reading files: {number} of {len(files)}")
         label = build_label(file, folder)
@@ -341,7 +341,7 @@ def read_drafts(
 
 
 def build_draft(document: Document, label: str, values: Values | None) -> Draft:
-    """Build the draft of a document; `values` is `None` if the document uses no variables."""
+    """Build the draft of a document. `values` is `None` if the document uses no variables."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, lambda: document.as_written, places, document.has_null)

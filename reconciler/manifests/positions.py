@@ -1,6 +1,6 @@
 """Problems in files, positions of fields, and values of plain YAML scalars.
 
-Positions are found by parsing a file again, because storing all of them would take much memory.
+Positions are found by parsing a file again, because storing all would take much memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from yaml.events import (
 from reconciler.errors import UserError
 from reconciler.runtime.text import escape_invisible, pluralize
 
-# Plain scalars follow the YAML 1.2 core schema, not 1.1: `yes` is no boolean, `012` is twelve, and `1:30` and
-# `2026-01-31` are strings.
+# Plain scalars follow the YAML 1.2 core schema. Therefore `yes`, `1:30` and `2026-01-31` are strings, and `012` is
+# twelve.
 
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -68,14 +68,14 @@ def parse_plain_scalar(text: str) -> Scalar:
 
 
 class ScalarText(str):
-    """A number or boolean in a spelling that its value does not keep: `0042`, `1.10`, `TRUE`."""
+    """A number or boolean whose spelling differs from that of its value: `0042`, `1.10`, `TRUE`."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=8192)
 def parse_written_scalar(text: str) -> Scalar:
-    """Return the value of a plain scalar, or a `ScalarText` if the value does not keep the spelling."""
+    """Return the value of a plain scalar, or a `ScalarText` if its spelling would be lost."""
     value = parse_plain_scalar(text)
     return value if value is None or format_scalar(value) == text else ScalarText(text)
 
@@ -86,7 +86,7 @@ def format_scalar(value: str | float) -> str:
 
 
 def replace_scalar_texts(content: Any) -> Any:
-    """Return a copy of a document in which each `ScalarText` is replaced by its value."""
+    """Return a copy of a document with the value of each `ScalarText`."""
     match content:
         case ScalarText():
             return parse_plain_scalar(content)
@@ -132,9 +132,9 @@ def _shorten_text(text: str) -> str:
 
 
 class Problem(NamedTuple):
-    """A problem and its position, as text `manifests/topics.yaml:12:3: spec.partitions: message. hint`.
+    """A problem and its position; its text is `manifests/topics.yaml:12:3: spec.partitions: message. hint`.
 
-    `line` and `column` count from 1, `None` for the whole file; `field` is empty for the whole document.
+    `line` and `column` count from 1 and are `None` for the whole file. `field` is empty for the whole document.
     """
 
     file: str
@@ -153,7 +153,7 @@ class Problem(NamedTuple):
 
 
 class ManifestError(UserError):
-    """The manifests are invalid; `problems` are sorted by position."""
+    """The manifests are invalid. `problems` are sorted by position."""
 
     def __init__(
         self, problems: Sequence[Problem], *, hint: str, excerpts: Mapping[Problem, tuple[str, ...]] | None = None
@@ -172,7 +172,7 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a problem, and a line that marks its field; empty if the line may show a secret.
+    """Return the line of a problem and a line that marks its field. Lines that may show a secret are not returned.
 
     Syntax errors have no excerpt, because their line may continue a secret value.
     """
@@ -197,7 +197,7 @@ def _sort_key(problem: Problem) -> tuple[str, int, int, str, str]:
 
 
 def format_path(path: Sequence[str | int]) -> str:
-    """Return a path as text: `spec.acls[0].principal`."""
+    """Return a path as text, such as `spec.acls[0].principal`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -217,14 +217,14 @@ class Spot(NamedTuple):
     column: int
 
 
-# PyYAML's wheels contain libyaml; the Python parser is the slower fallback.
+# PyYAML's wheels contain libyaml; without it, the slower Python parser is used.
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def find_spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
     """Return the positions of keys and list entries for each non-empty document.
 
-    Of duplicate keys the first has the position. Positions after invalid YAML are missing.
+    A duplicate key has the position of its first occurrence. Positions after invalid YAML are missing.
     """
     walker = _SpotCollector()
     try:
@@ -270,7 +270,6 @@ class _SpotCollector:
                 pass
 
     def store_document(self) -> None:
-        """Store the positions of the document, unless it is empty."""
         if not self._is_empty:
             self.documents.append(self._spots)
         self._is_empty = True

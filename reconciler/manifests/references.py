@@ -1,4 +1,4 @@
-"""Check references between manifests, configs, links, mirrors, and clusters declared twice."""
+"""Check manifests against each other: references, configs, links, mirrors and duplicate clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_configs(resource: Topic | Namespace | MirrorLink, collector: DraftCollector, findings: Findings) -> None:
-    """Report configs that the platform does not know, or that are set twice."""
+    """Report configs that the platform does not know or that are set twice."""
     catalog = _find_catalog(resource.cluster, collector)
     for path, configs in _list_configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
@@ -43,7 +43,7 @@ def check_configs(resource: Topic | Namespace | MirrorLink, collector: DraftColl
 
 
 def check_invalid_documents(collector: DraftCollector, findings: Findings) -> None:
-    """Report unknown configs of invalid documents, too."""
+    """Report unknown configs of documents that failed validation."""
     for address, (places, keys) in collector.unread.items():
         catalog = _find_catalog(cluster_of(address) or "", collector)
         if catalog is not None:
@@ -67,7 +67,7 @@ def _list_configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[Fi
 
 
 def is_rejected_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Return whether to reject a config; Kafka configs that are no misspelling may be known to brokers."""
+    """Return whether to reject a config. Unknown Kafka configs pass unless they look like a misspelling."""
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(find_similar_spelling(key, catalog)))
 
 
@@ -131,7 +131,7 @@ def sets_field(spec: TieringPolicySpec, field: str) -> bool:
     value: Any = spec
     for part in field.split("."):
         value = getattr(value, part) if value is not None else None
-    # `retain` is the default, so it does not count as set
+    # `retain` is the default and does not count as set
     return value is not None and (field, value) != ("on_disable", "retain")
 
 
@@ -141,7 +141,7 @@ _POLICY: Final = ("spec", "tieringPolicy")
 
 
 def check_references(collector: DraftCollector, findings: Findings) -> None:
-    """Report undeclared clusters and policies, and wrong configs; warn about undeclared namespaces."""
+    """Report undeclared clusters and policies and wrong configs. Warn about undeclared namespaces."""
     references = _References(collector, findings)
     for address, declared in collector.desired.items():
         places = collector.places[address]
@@ -195,13 +195,13 @@ class _References:
             self._findings.add_complaint(places, FieldProblem(f"there is no tiering policy {name}", hint, _POLICY))
 
     def note_namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Collect a namespace that is not declared; it may exist on the cluster."""
+        """Collect an undeclared namespace, which may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_undeclared(self) -> None:
-        """Warn about each undeclared namespace once."""
+        """Warn once about each undeclared namespace."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
@@ -234,7 +234,7 @@ _Entry = tuple["MirrorTopic", tuple["Place", ...], "FieldPath"]
 
 
 def check_links(collector: DraftCollector, findings: Findings) -> None:
-    """Report links that conflict, and mirrors that form a circle."""
+    """Report conflicting links, and mirrors that form a circle."""
     links = {
         address: declared.resource
         for address, declared in collector.desired.items()
@@ -327,7 +327,7 @@ _COPYING_ROLES: Final = ("mirroring", "paused")
 
 
 def check_mirrors(collector: DraftCollector, findings: Findings) -> None:
-    """Report mirrors and mounts declared twice, and active mirrors that are also declared as topics."""
+    """Report mirrors and mounts declared twice, and active mirrors also declared as topics."""
     owners: dict[str, tuple[tuple[Place, ...], FieldPath]] = {}
     for address, declared in collector.desired.items():
         places = collector.places[address]
@@ -369,7 +369,7 @@ def _check_topic(
 
 
 def check_shared_connections(collector: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
-    """Report Clusters with the same connection, because each treats the other's resources as foreign."""
+    """Report Clusters with the same connection, because each would treat the other's resources as foreign."""
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(collector.desired.items()):
         if isinstance(declared.resource, Cluster):

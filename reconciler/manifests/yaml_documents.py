@@ -1,6 +1,6 @@
-"""Parse YAML by the 1.2 core schema, with limits and readable errors.
+"""Parse YAML by the 1.2 core schema, with size limits and readable errors.
 
-Only strings, numbers, booleans, lists and mappings are constructed.
+The result contains only strings, numbers, booleans, lists and mappings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RefusedYamlError(Exception):
 
 
 def parse_tagged_scalar(event: Any) -> Any:
-    """Return the value of a scalar with a tag; only tags of the core schema such as `!!str` are allowed."""
+    """Return the value of a scalar with a tag. Only core-schema tags such as `!!str` are allowed."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
@@ -60,7 +60,7 @@ def parse_tagged_scalar(event: Any) -> Any:
 
 
 def check_collection_tag(event: Any, tag: str) -> None:
-    """Reject the tag of a collection, unless it is `!`, `!!map` or `!!seq`."""
+    """Reject a collection's tag, except `!`, `!!map` and `!!seq`."""
     if event.tag not in {"!", f"{_TAGS}{tag}"}:
         _refuse_tag(event)
 
@@ -155,16 +155,15 @@ def _compute_line_column(before: str) -> tuple[int, int]:
 
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
-"""Maximum number of values in a document."""
 MAX_ALIASED: Final = 100_000
-"""Maximum number of values to which the aliases of a file expand."""
+"""Maximum number of values after a file's aliases are expanded."""
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()
 
 
 class Document(NamedTuple):
-    """A YAML document, with its first line."""
+    """A YAML document and its first line."""
 
     content: Any
     line: int
@@ -174,7 +173,7 @@ class Document(NamedTuple):
 
 
 class ParsedFile(NamedTuple):
-    """The documents and problems of a YAML file. `is_whole`: the file was parsed to its end."""
+    """The documents and problems of a YAML file. `is_whole`: the parser reached the end of the file."""
 
     documents: tuple[Document, ...]
     problems: tuple[Problem, ...]
@@ -182,9 +181,9 @@ class ParsedFile(NamedTuple):
 
 
 def parse_yaml(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
-    """Parse all non-empty documents of a file; errors are in `problems`.
+    """Parse all non-empty documents of a file; `problems` contains the errors.
 
-    `may_merge` allows the key `<<` of YAML 1.1, for files of other tools.
+    `may_merge` allows the key `<<` of YAML 1.1, for files of other programs.
     """
     if raw.startswith(UTF_16):
         return ParsedFile(

@@ -1,1 +1,1 @@
-"""Decide, purely: three inventories in, one plan out."""
+"""Compute a plan from three inventories, without side effects."""

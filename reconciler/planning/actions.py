@@ -1,7 +1,4 @@
-"""Plan actions, a closed union, and their estimates.
-
-Consumers `match` on the union and end in `assert_never`.
-"""
+"""Plan actions and their estimates. Consumers `match` on all actions and end in `assert_never`."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from reconciler.resources.owners import ResourceOwner
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Offsets from `start` to before `stop` of a partition that would become unreadable, with their stored bytes."""
+    """Offsets from `start` to before `stop` of a partition that would become unreadable, and their stored bytes."""
 
     topic: Address
     partition: int
@@ -30,32 +27,32 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class RoleCost:
-    """Cost of changing a mirror's role, as measured on both clusters."""
+    """Cost of a mirror's role change, as measured on both clusters."""
 
     lost: tuple[OffsetStretch, ...] = ()
-    """Offsets that are lost: those only on the source for a failover, those truncated for a restore."""
+    """Offsets that are lost. A failover loses those that only the source has, a restore those that it truncates."""
     behind: tuple[OffsetStretch, ...] = ()
     """Offsets that a promotion or reversal copies first."""
     lost_ms: int | None = None
-    """For a failover with losses: how much older the mirror's newest record is than the source's."""
+    """How much older the mirror's newest record is than the source's, in milliseconds, for a failover with losses."""
     unknown: str | None = None
     """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()
-    """(partition, last copied offset) if the source cannot be read; -1 if none was copied."""
+    """(partition, last copied offset) if the source cannot be read; the offset is -1 if no record was copied."""
     groups_set_back: tuple[str, ...] | None = ()
-    """Consumer groups that have read beyond the offset to which a restore truncates; `None` if unknown."""
+    """Consumer groups that read beyond the truncation offset of a restore; `None` if unknown."""
     timeout_ms: int | None = None
-    """A promotion is given up if the lag does not shrink for this long."""
+    """A promotion fails if the lag does not shrink for this long."""
     records: int | None = None
-    """Counted records that a restore loses or keeps; `None` if only offsets are known."""
+    """Number of records that a restore loses or keeps; `None` if only offsets are known."""
     since_ms: int | None = None
     """Earliest timestamp of these records; `None` if unknown."""
     kept: tuple[OffsetStretch, ...] = ()
     """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
-    """Full name of the topic that keeps them."""
+    """Full name of the topic that stores the kept records."""
     copied_afresh: tuple[int, ...] = ()
-    """Partitions that a restore empties and copies again, because brokers cannot truncate a log at its end."""
+    """Partitions that a restore empties and copies again, because brokers cannot truncate them."""
 
     @property
     def lost_offsets(self) -> int | None:
@@ -65,29 +62,29 @@ class RoleCost:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What an action is expected to move or remove."""
+    """Expected amounts that an action moves or removes."""
 
     bytes: int = 0
     records: int = 0
     seconds: int = 1
     groups: tuple[str, ...] | None = ()
-    """Consumer groups that are reading the topic; `None` if unknown."""
+    """Consumer groups that read the topic; `None` if unknown."""
     uploads: int = 0
-    """Stored bytes that `run` would copy to object storage."""
+    """Bytes that the next `run` would copy to object storage."""
     unreadable: tuple[Unreadable, ...] = ()
-    """Offsets that are only in object storage and would be deleted there."""
+    """Offsets that only object storage has and that would be deleted."""
     location: str | None = None
-    """Location in object storage of a topic that is deleted, mounted, unmounted, or forgotten while unmounted."""
+    """Object storage location of a topic to delete, mount, unmount, or forget while unmounted."""
     partitions: int = 0
-    """Partitions of a topic that is mounted or unmounted, or whose replicas move."""
+    """Number of partitions of a topic that is mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0
-    """Approximately how long an unmounted topic that still exists takes no writes."""
+    """Approximate time without writes to an unmounted topic that still exists."""
     role: RoleCost | None = None
     """Cost of a mirror's role change; `None` if it loses and copies nothing."""
     replicated: int = 0
-    """Stored bytes that brokers copy for a new replication factor, if measured."""
+    """Bytes that brokers copy for a new replication factor, if measured."""
     engine: str = ""
-    """Where a job will run: `in process` or `Spark local[*]`; empty if unknown."""
+    """Where a job will run: `in process` or `Spark local[*]`. It is empty if unknown."""
 
 
 NO_COST: Final = Estimate()
@@ -95,23 +92,23 @@ NO_COST: Final = Estimate()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Why a guard blocks an action, and the `VERB:ADDR` that allows it (`None` if nothing does)."""
+    """Why a guard blocks an action. `allow` is the allowance `VERB:ADDR` that lifts the block, or `None`."""
 
     guard: str
     message: str
     allow: str | None
     instead: str | None = None
-    """A document to declare instead that loses nothing, as one line of YAML."""
+    """Alternative manifest that loses nothing, as one line of YAML."""
 
 
 Scalar: TypeAlias = str | int | bool | None
-"""A single value of a resource; config values are the strings that the platform stores."""
+"""A value of a resource. Config values are the strings that the platform stores."""
 
 Value: TypeAlias = Scalar | tuple[object, ...] | Mapping[str, object]
 
 
 class Risk(StrEnum):
-    """What an action may cost, mildest first."""
+    """Possible cost of an action, mildest first."""
 
     NONE = "none"
     DISRUPTIVE = "disruptive"
@@ -120,7 +117,7 @@ class Risk(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an action is planned, or why it has its risk."""
+    """Why an action is planned or has its risk."""
 
     DECLARED = "declared"
     CHANGED = "changed"
@@ -146,41 +143,41 @@ class Reason(StrEnum):
     RECORD_ONLY = "record_only"
     ROLE_WANTED = "role_wanted"
     FIRST_RULE = "first_rule"
-    """Everyone has access until the first access rule exists."""
+    """The first access rule ends access for all other principals."""
     LAST_RULE = "last_rule"
-    """Everyone gets access once the last access rule is removed."""
+    """Without access rules, every principal has access."""
     BECOMES_UNREADABLE = "becomes_unreadable"
-    """Records only in object storage are deleted there."""
+    """Records that only object storage has are deleted."""
     REMOTE_DELETED = "remote_deleted"
     REMOTE_KEPT = "remote_kept"
     REPLACED = "replaced"
     SOURCE_KEPT = "source_kept"
     UPLOADS = "uploads"
     REPLICAS_MOVE = "replicas_move"
-    """Brokers copy or drop replicas for another replication factor."""
+    """Brokers copy or delete replicas for another replication factor."""
     ONLY_A_PREFIX = "only_a_prefix"
     """The namespace exists only as a prefix of topic names, so this workspace may delete it."""
     RECOVERED = "recovered"
     BY_COMMAND = "by_command"
-    """Requested by a command. The record stays unchanged, so the next plan shows the difference."""
+    """A command requested the action. The record stays unchanged, so the next plan shows the difference."""
     LAST_ALLOWANCE = "last_allowance"
-    """Only denying access rules remain, so no one has access."""
+    """Only rules that deny access remain, so no principal has access."""
 
 
 SEALED: Final = "sealed"
-"""Path of a change that removes a topic's seal. Brokers reject all records of a sealed topic."""
+"""Path of a change that removes a topic's seal. Brokers reject all records of sealed topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed field. `drift`: the cluster changed since the last apply, and not the files."""
+    """A changed field. `drift`: the cluster changed since the last apply, but the files did not."""
 
     path: str
     before: Value
     after: Value
     drift: bool = False
     origin: str | None = None
-    """Address or file that the new value comes from, if it is not the resource's own."""
+    """Address or file that declares the new value, if the resource itself does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,16 +189,16 @@ class _Step:
     wave: int = 1
     estimate: Estimate = NO_COST
     source: str | None = None
-    """Where the resource is declared: `manifests/topics.yaml:88`."""
+    """Position of the declaration: `manifests/topics.yaml:88`."""
     precondition: str = ""
-    """`sha256:…` of the observed fields that the action depends on; empty if it depends on absence."""
+    """`sha256:…` of the observed fields that the action depends on. It is empty if the resource must not exist."""
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or reviewed allowance that lifted a block."""
     owner: ResourceOwner | None = None
-    """The other workspace that owns the resource; `None` if it has no owner or this one."""
+    """Another workspace that owns the resource, if any."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path of `after` → origin of its value, if it is not the resource's own; stored in the record."""
+    """Field path of `after` → origin of its value, if the resource itself does not declare it."""
 
     @property
     def cluster(self) -> str | None:
@@ -220,7 +217,7 @@ class _Step:
 class Create(_Step):
     """Create a resource.
 
-    `parameters` of a mirror come from its source: `partitions`, `configs` and the source's `incarnation`.
+    A mirror's `parameters` come from its source: `partitions`, `configs` and the source's `incarnation`.
     """
 
     after: Resource
@@ -229,10 +226,7 @@ class Create(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update(_Step):
-    """Change fields in place.
-
-    Providers apply only `changes`, where `after=None` resets a key; other fields stay.
-    """
+    """Change fields in place. Providers apply only `changes`; `after=None` resets a key."""
 
     before: Resource
     after: Resource
@@ -241,7 +235,7 @@ class Update(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(_Step):
-    """Delete an owned resource; if the platform reports `incarnation`, only that one."""
+    """Delete an owned resource, but only with the given `incarnation` if the platform reports incarnations."""
 
     before: Resource
     incarnation: str | None = None
@@ -251,8 +245,8 @@ class Delete(_Step):
 class Adopt(_Step):
     """Record an existing resource as owned, without calling its platform.
 
-    `after` becomes the record: declared fields with observed values. `moved_from` is its previous recorded address.
-    `changes` are changes of the record of an owned resource, such as `protect`.
+    `after` becomes the record: declared fields with observed values. `moved_from` is the previous recorded address.
+    `changes` are those of the record, such as `protect`.
     """
 
     observed: Resource
@@ -265,15 +259,15 @@ class Adopt(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget(_Step):
-    """Remove a resource from the record, without changing the resource."""
+    """Remove a resource from the record without changing the resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition(_Step):
-    """A lifecycle transition (mount, promote, failover …), or a topic's move between namespaces.
+    """A lifecycle transition such as mount or promote, or a topic's move between namespaces.
 
-    If the verb applies to the mirror on the other cluster, `parameters` name the declared mirror (`entry`) and its
-    `role`. `changes` are fields that the transition changes, such as tiering switches.
+    If the verb changes the mirror on the other cluster, `parameters` name the declared mirror (`entry`) and its `role`.
+    `changes` are fields that the transition changes, such as tiering switches.
     """
 
     machine: str
@@ -287,16 +281,15 @@ class Transition(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob(_Step):
-    """A job over topic logs; `source` and `sink` are topic addresses.
+    """A job over topic logs. `source` and `sink` are topic addresses.
 
-    A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are the source's
-    `incarnation` and `partitioning`: `same` keeps partitions and order, `by-key` repartitions and keeps order by key.
-    `move` copies all records, continues after an interruption, and compares both logs. `switch-groups` copies the rest
-    and fails if the source is still written to. It sets each group's offsets in the sink: by the exact offset map, or
-    with `by-key` to the earliest unread record of each partition.
+    A topic that cannot be renamed is moved by two jobs and then deleted. Their `parameters` are the source's
+    `incarnation` and the `partitioning`: `same`, or `by-key` for another number of partitions. `move` copies and
+    compares all records. `switch-groups` copies the rest and fails if the source is still written to. It sets each
+    group's offsets in the sink. With `by-key`, each offset is that of the earliest unread record.
 
-    `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to locations;
-    address, source and sink are those of the first topic.
+    `mount` and `unmount` are migrations that a command requests. `parameters["topics"]` maps full names to locations.
+    Address, source and sink are those of the first topic.
     """
 
     job: str
@@ -320,12 +313,12 @@ Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | Run
 
 
 def is_dangerous(action: Action) -> bool:
-    """Return whether a reviewer must look at an action before approval."""
+    """Return whether a reviewer must check an action before approval."""
     return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
 
 
 def list_changed_addresses(action: Action) -> tuple[Address, ...]:
-    """Return the resources that an action changes; a migration changes several topics."""
+    """Return the resources that an action changes. A migration changes several topics."""
     topics = action.parameters["topics"] if isinstance(action, RunJob) and action.is_migration else None
     if not isinstance(topics, Mapping):
         return (action.address,)
@@ -333,7 +326,7 @@ def list_changed_addresses(action: Action) -> tuple[Address, ...]:
 
 
 ControlAction: TypeAlias = Create | Update | Delete | Transition
-"""Actions that providers execute. `Adopt` and `Forget` change only the state; jobs execute `RunJob`."""
+"""Actions that providers execute. `Adopt` and `Forget` change only the state."""
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {
     "create": Create,
@@ -344,4 +337,4 @@ ACTIONS: Final[Mapping[str, type[Action]]] = {
     "transition": Transition,
     "job": RunJob,
 }
-"""Name of an action's kind in JSON and summaries → its class."""
+"""Name of an action's kind → its class."""

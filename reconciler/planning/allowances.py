@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 CONNECT: Final = "connect"
-"""Verb of an allowance to send a secret to a new address; checked before planning."""
+"""Allowance verb: send a secret to a new address. It is checked before planning."""
 
 
 OLDER: Final = "older"
-"""Verb of an allowance to apply files older than the last applied ones; its pattern matches their commit."""
+"""Allowance verb: apply files of an older commit. The pattern matches the last applied commit."""
 
 
 ADOPT: Final = "adopt"
-"""Verb of an allowance to take a resource from another workspace, by any action."""
+"""Allowance verb: take a resource from another workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Grant:
 
     @property
     def shown(self) -> str:
-        """The allowance and its origin, for messages."""
+        """The allowance and its origin for messages."""
         return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
 
     def covers(self, action: Action) -> bool:
@@ -53,17 +53,17 @@ class Grant:
         return is_verb_allowed and matches_pattern(self.pattern, action.address)
 
     def allows_commit(self, commit: str) -> bool:
-        """Return whether files of this commit may be applied after newer ones."""
+        """Return whether files older than this commit may be applied."""
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
         return self.verb == OLDER and (is_short or matches_pattern(self.pattern, commit))
 
     def allows_takeover(self, address: Address) -> bool:
-        """Return whether the allowance lets this workspace take a resource from another one."""
+        """Return whether this workspace may take a resource from another one."""
         return self.verb == ADOPT and matches_pattern(self.pattern, address)
 
 
 def collect_allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
-    """Return the allowances: first those of the command line, then those of `reconciler.yaml`."""
+    """Return the allowances of the command line, then those of `reconciler.yaml`."""
     typed = (Grant(*_split_allowance(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
     reviewed = (
         Grant(*_split_allowance(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow
@@ -77,7 +77,7 @@ def find_grant(action: Action, allowed: Sequence[Grant]) -> str | None:
 
 
 def list_unused_warnings(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for each allowance that matches no action; for a partial plan only those of `--allow`."""
+    """Warn about allowances that match no action. For a partial plan, only those of `--allow` count."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial_selection(request.selection)
     for allowance in collect_allowances(request.guards, request.selection):
@@ -95,7 +95,7 @@ def list_unused_warnings(review: Review) -> Iterator[PlanFinding]:
 
 
 def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the commit applied last, with the allowance that an apply of older files needs."""
+    """Return the last applied commit and the allowance that an apply of older files needs."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
@@ -106,7 +106,7 @@ def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> Applie
 
 
 def list_commit_warnings(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning if the files are or may be older than those applied last."""
+    """Warn if the files are or may be older than the last applied files."""
     applied = find_applied_commit(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
         yield PlanFinding(None, None, *applied.format_warning(), concerns_approval=applied.allow is not None)
@@ -118,11 +118,11 @@ def _split_allowance(text: str) -> tuple[str, str]:
 
 
 _MAX_SINGLE_ALLOWANCES: Final = 5
-"""Up to this many alike allowances stay single, because a pattern may match more resources later."""
+"""Up to this many similar allowances are listed, because a pattern may match more resources later."""
 
 
 def group_allowances(names: list[str]) -> list[str]:
-    """Return allowances that cover all `VERB:ADDR` names; many of one verb, kind and cluster become a pattern."""
+    """Return allowances for all `VERB:ADDR` names. Many with equal verb, kind and cluster become a pattern."""
     grants: list[str] = []
     for _, same in groupby(sorted(names, key=_read_group_key), key=_read_group_key):
         alike = list(same)

@@ -26,7 +26,7 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""Path of the location to which a cluster is bound; its connection settings are only in the record."""
+"""Path of the location to which a cluster is bound. Its connection settings are only in the record."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
 
 
 def list_fields(resource: Resource) -> dict[str, Value]:
-    """Return the fields of a resource that a platform stores, by path; unset fields are omitted."""
+    """Return the fields that a platform stores, by path. Unset fields are omitted."""
     match resource:
         case Topic():
             return _list_topic_fields(resource)
@@ -66,7 +66,7 @@ def list_fields(resource: Resource) -> dict[str, Value]:
 
 
 def list_record_fields(resource: Resource) -> dict[str, Value]:
-    """Return the fields that only the record stores, by path; changing them calls no platform."""
+    """Return the fields that only the record stores, by path."""
     if isinstance(resource, Cluster):
         shown = resource.spec.to_json()
         shown.pop("properties", None)
@@ -76,7 +76,7 @@ def list_record_fields(resource: Resource) -> dict[str, Value]:
 
 
 def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Return whether two values of a field are equal; configs are compared in canonical form."""
+    """Return whether two values of a field are equal in canonical form."""
     if left == right:
         return True
     if path == READ_REPLICA:
@@ -91,12 +91,12 @@ def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, C
 
 
 def is_same_location(left: Value, right: Value) -> bool:
-    """Return whether two locations in object storage are equal after the topic's name."""
+    """Return whether two object storage locations differ at most in the topic's name."""
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 
 def canonicalize_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
-    """Return a valid config value in canonical form; other values are returned unchanged."""
+    """Return a valid config value in canonical form. Other values are returned unchanged."""
     if not path.startswith(CONFIGS) or value is None:
         return value
     try:

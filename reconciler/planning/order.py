@@ -62,11 +62,11 @@ class ActionDependencies:
     def _add_removal(self, action: Delete | Forget) -> None:
         holders = list(self._list_containers(action))
         if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
-            # A link is deleted after its mirrors, and the mirrors' sources after both.
+            # A link is deleted after its mirrors, and the sources after both.
             links = self._actions_at.get(link_of(action.before), ())
             gone = self._removals_inside.setdefault(get_source_topic(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # A cluster rejects the deletion of a mirror that its link's filters match, so the link is updated first.
+            # Clusters reject the deletion of a mirror that its link's filters match, so the link is updated first.
             self._removals_inside.setdefault(action.address, []).extend(
                 link.id for link in links if isinstance(link, Update)
             )
@@ -77,11 +77,11 @@ class ActionDependencies:
             other for holder in near for other in self._actions_at.get(holder, ()) if isinstance(other, Delete)
         )
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
-            # A cluster is forgotten last. Otherwise an interrupted run leaves resources without an owner.
+            # A cluster is forgotten last, so that an interrupted run leaves no resources without an owner.
             self._removals_inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def list_required_ids(self, action: Action) -> tuple[str, ...]:
-        """Return the ids of the actions that must run before an action."""
+        """Return the ids of actions that must run before an action."""
         return tuple(dict.fromkeys((*self._find_dependencies(action), *self._mounting.before(action))))
 
     def _find_dependencies(self, action: Action) -> Iterator[str]:
@@ -150,7 +150,7 @@ class ActionDependencies:
 
     def _find_name_removals(self, address: Address) -> Iterator[str]:
         kind, name = kind_of(address), address.partition("/")[2]
-        # FAILED mirrors, and topics that change to or from replicas, are recreated at the same address.
+        # FAILED mirrors and read replicas are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
             replaced = self._actions_at.get(Address(f"{other}/{name}"), ())
@@ -168,7 +168,7 @@ class ActionDependencies:
         if verb not in _ONE_SIDED:
             yield from self._find_required_creators(mirror.address, mirror)
             yield from self._find_link_changes(mirror)
-        elif verb != "failover":  # a failover must not wait for actions that fail with the source
+        elif verb != "failover":  # a failover must not wait for actions that need the source
             yield from self._find_link_updates(mirror)
 
     def _find_link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _may_change_records(action: Action) -> bool:
 
 
 def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
-    """Return a prepared sorter and the cycles; one edge of each cycle is removed from `depends`."""
+    """Return a prepared sorter and the cycles. One edge of each cycle is removed from `depends`."""
     rings: list[tuple[str, ...]] = []
     while True:
         sorter = TopologicalSorter(depends)
@@ -235,7 +235,7 @@ def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter
 
 
 def build_cycle_error(ring: Sequence[str]) -> PlanFinding:
-    """Build the error that the actions of a cycle depend on each other."""
+    """Build the error for actions that depend on each other."""
     return PlanFinding(
         None,
         None,
@@ -245,9 +245,9 @@ def build_cycle_error(ring: Sequence[str]) -> PlanFinding:
 
 
 def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[PlanFinding]]:
-    """Return the actions in a deterministic order with dependencies and waves, and errors for cycles.
+    """Return the sorted actions with dependencies and waves, and an error for each cycle.
 
-    Ready actions that create come first, from clusters to mirrors; those that remove follow in reverse.
+    Among ready actions, those that create come first, from clusters to mirrors. Those that remove follow in reverse.
     """
     lined_up = _sort_by_kind(actions)
     dependencies = ActionDependencies(lined_up, situation)

@@ -1,7 +1,6 @@
-"""Orders: changes that a command requests instead of the manifests.
+"""Orders: changes that a command requests, instead of the manifests.
 
-An order is planned from the record and the observed state, and plans only its own actions and their dependencies.
-A rejected order does not stop others.
+An order is planned from the record and the observed state. A rejected order does not stop others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrder:
-    """Forget matching resources; with `is_recursive` also those in matching namespaces and clusters."""
+    """Forget matching resources. With `is_recursive`, the content of matching namespaces and clusters is included."""
 
     pattern: str
     is_recursive: bool = False
@@ -27,7 +26,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReaddressOrder:
-    """Move the record of `before` to the address `after`; a namespace is moved with its content."""
+    """Change the address of a record; a namespace's content moves with it."""
 
     before: Address
     after: Address
@@ -35,7 +34,7 @@ class ReaddressOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateNamespaceOrder:
-    """Create a namespace with configs, and its missing parents."""
+    """Create a namespace with configs and its missing parents."""
 
     cluster: str
     name: str
@@ -44,19 +43,19 @@ class CreateNamespaceOrder:
 
 @dataclass(frozen=True, slots=True)
 class AlterNamespaceOrder:
-    """Set configs and access rules of a namespace; `None` resets a config."""
+    """Set configs and access rules of a namespace. `None` resets a config."""
 
     cluster: str
     name: str
     configs: Mapping[str, str | None]
     acls: tuple[NamespaceAcl, ...] = ()
-    """Each replaces the rule with the same principal, host, resources and names."""
+    """Rules to set. Each replaces the rule with the same principal, host, resources and names."""
     removed_acls: tuple[NamespaceAcl, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespaceOrder:
-    """Delete a namespace and its topics; with `is_recursive` also the namespaces below it."""
+    """Delete a namespace and its topics. With `is_recursive`, the namespaces below it are included."""
 
     cluster: str
     name: str
@@ -65,7 +64,7 @@ class DeleteNamespaceOrder:
 
 @dataclass(frozen=True, slots=True)
 class MoveTopicsOrder:
-    """Move topics to another namespace: those named, or all in and below `source`."""
+    """Move the named topics, or all topics in and below `source`, to another namespace."""
 
     cluster: str
     source: str
@@ -75,7 +74,7 @@ class MoveTopicsOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicOrder:
-    """Create a topic; `None` means the cluster's default."""
+    """Create a topic. `None` selects the cluster's default."""
 
     topic: Address
     partitions: int | None = None
@@ -85,7 +84,7 @@ class CreateTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicOrder:
-    """Set configs of a topic or mirror (`None` resets one), or raise its partition count."""
+    """Set configs of a topic or mirror, or add partitions. `None` resets a config."""
 
     topic: Address
     configs: Mapping[str, str | None]
@@ -101,14 +100,14 @@ class DeleteTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateLinkOrder:
-    """Create a link without mirrors; on both clusters if its mode needs that."""
+    """Create a link without mirrors. Some modes create it on both clusters."""
 
     resource: MirrorLink
 
 
 @dataclass(frozen=True, slots=True)
 class AlterLinkOrder:
-    """Set fields of a link; `None` resets one."""
+    """Set fields of a link. `None` resets a field."""
 
     link: Address
     fields: Mapping[str, object]
@@ -118,7 +117,7 @@ class AlterLinkOrder:
 class PauseLinkOrder:
     """Pause or resume a link.
 
-    `is_named`: the command names this link. A link matched by a pattern is skipped if it is in this state already.
+    `is_named`: the command names this link. Links matched by a pattern are skipped if nothing changes.
     """
 
     link: Address
@@ -128,7 +127,7 @@ class PauseLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLinkOrder:
-    """Delete a link; `is_forced` fails its mirrors over first."""
+    """Delete a link. With `is_forced`, a failover of its mirrors comes first."""
 
     link: Address
     is_forced: bool = False
@@ -139,7 +138,7 @@ LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOrder:
-    """Mount or unmount a topic up to `phase`; orders for topics of one cluster are joined into one migration."""
+    """Mount or unmount a topic up to `phase`. Orders for one cluster become one migration."""
 
     topic: Address
     direction: Direction
@@ -148,7 +147,7 @@ class MountOrder:
 
     @property
     def needs_mirrors(self) -> bool:
-        """Whether planning must read mirrors on other clusters, because an unmount removes their source."""
+        """Whether an unmount must read mirrors on other clusters, because it removes their source."""
         return self.direction == "outbound" and self.phase != "finish"
 
 
@@ -164,13 +163,13 @@ class RoleOrder:
     mirror: Address
     verb: RoleVerb
     is_named: bool = True
-    """Whether the command names the mirror, not a pattern or link; if nothing is to do, it is an error."""
+    """Whether the command names the mirror. If so, it is an error if nothing changes."""
     links: tuple[str, ...] = ()
-    """For a restore: names of the links over which the mirror was stopped; empty for any link."""
+    """Links whose stopped mirrors a restore considers; empty for all links."""
     timeout_ms: int | None = None
-    """For a promotion: give up if the lag does not shrink for this long; `None` for the link's setting."""
+    """A promotion fails if the lag does not shrink for this long. `None` selects the link's setting."""
     keeps_diverged: bool = False
-    """For a restore: keep records that only the original source has, even if the link does not declare it."""
+    """A restore keeps records that only the original source has, even if the link does not declare it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +179,7 @@ class CreateMirrorOrder:
     mirror: Address
     link: str
     source: str | None = None
-    """Full name of the source topic; `None` for the mirror's name without the link's prefix."""
+    """Full name of the source topic. `None` selects the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 

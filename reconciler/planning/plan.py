@@ -1,4 +1,4 @@
-"""The plan and all inputs of planning."""
+"""Plans and the inputs of planning."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 SHORT_COMMIT: Final = 7
-"""Digits of a commit that are shown and accepted."""
+"""Number of digits in a short commit id."""
 
 FieldMark: TypeAlias = tuple[Address, tuple[str | int, ...]]
-"""A field of a declared resource: its address and the path in the manifest."""
+"""A field of a declared resource: address and path in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFinding:
-    """An error that no `--allow` lifts, or a warning. `source`: where the resource is declared."""
+    """A warning, or an error that `--allow` cannot lift. `source` is the declaration's position."""
 
     address: Address | None
     source: str | None
@@ -38,11 +38,11 @@ class PlanFinding:
     hint: str
     marks: tuple[FieldMark, ...] = ()
     concerns_approval: bool = False
-    """Whether the finding is about who must approve the plan; comments show such findings first."""
+    """Whether the finding is about required approvals. Comments show such findings first."""
     exclude_pattern: str | None = None
-    """`--exclude` pattern that removes the finding; `None`: its own address; empty: no pattern removes it."""
+    """`--exclude` pattern that removes the finding. `None` stands for its address; an empty pattern for none."""
     concerns_drift: bool = False
-    """Whether the finding is an out-of-band change that apply does not revert; `drift` shows it, too."""
+    """Whether the finding is a change outside reconciler that apply does not revert. `drift` shows it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Base:
 class DriftFinding:
     """A field that changed on the cluster since the last apply.
 
-    `path` is empty if the whole resource is missing. `ignored` names the rule by which the field is not reverted.
+    `path` is empty if the whole resource is missing. `ignored` names the rule that prevents the revert.
     """
 
     address: Address
@@ -68,16 +68,16 @@ class DriftFinding:
     fingerprint: str
     ignored: str | None = None
     origin: str | None = None
-    """Where the recorded value is declared, if not by the resource itself: a namespace or the cluster."""
+    """Namespace or cluster that declares the recorded value, if the resource itself does not."""
     stays: bool = False
     """Whether no plan can revert the change, such as added partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldChange:
-    """A role or location that a command changed, while the files still declare the previous value.
+    """A role or location that a command changed while the files declare the previous value.
 
-    Plans do not revert it until the files declare another value.
+    Plans keep it until the files declare another value.
     """
 
     address: Address
@@ -90,50 +90,50 @@ class HeldChange:
 
     @property
     def warning(self) -> PlanFinding:
-        """The warning that the resource keeps the value set by a command."""
+        """Warning that the resource keeps the value that a command set."""
         return PlanFinding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTransition:
-    """A resource in an unfinished lifecycle transition; `run` or a later apply finishes it."""
+    """A resource in an unfinished lifecycle transition, which `run` or a later apply finishes."""
 
     address: Address
     state: str
     after: Address | None = None
-    """The Mounting on another cluster that must unmount the topic first; this mount is planned after that."""
+    """The Mounting on another cluster that must unmount the topic before this mount is planned."""
 
     @property
     def rejects_writes(self) -> bool:
-        """Whether the resource is a mirror that rejects writes during a role change."""
+        """Whether a role change makes the mirror reject writes."""
         return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The part of the workspace to plan, and allowances; patterns match addresses."""
+    """The part of the workspace to plan, and allowances. Patterns match addresses."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
-    """Only resources of these files, which changed since a git revision; `None` for all files."""
+    """Files changed since a git revision, whose resources are planned; `None` for all files."""
     allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedCommit:
-    """The git commit of the last applied files, compared with that of the current files."""
+    """The git commit of the last applied files, compared with the current files' commit."""
 
     commit: str
     files: str | None
     is_newer: bool | None
     """Whether `commit` is newer than `files`; `None` if git cannot compare them."""
     allow: str | None = None
-    """The allowance that an apply of the older files needs; `None` if it needs none."""
+    """The allowance that an apply of the older files needs, if any."""
 
     def format_warning(self) -> tuple[str, str]:
-        """Return message and hint of the warning that the files are or may be older."""
+        """Return message and hint if the files are or may be older."""
         applied = self.commit[:SHORT_COMMIT]
         if self.files is None or self.allow is None:
             message = f"whether the files are older than commit {applied}, which was applied last, is not known"
@@ -146,24 +146,24 @@ class AppliedCommit:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Options of planning, besides the selection."""
+    """Options of planning besides the selection."""
 
     is_destroy: bool = False
     include_adopted: bool = False
     is_only_drift: bool = False
-    """Only revert drift; plan no changes of the files."""
+    """Revert drift only, without changes of the files."""
     is_comparison: bool = False
-    """Only compare: resources may be reported as missing even if their namespace is excluded."""
+    """Compare only. Missing resources are reported even if their namespace is excluded."""
 
     @property
     def leads_to_files(self) -> bool:
-        """Whether applying the plan brings the clusters to the files."""
+        """Whether an apply of the plan brings the clusters to the files."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSource:
-    """The files and the program that a plan is made from."""
+    """The files and the program from which a plan is made."""
 
     environment: str | None = None
     git_commit: str | None = None
@@ -173,12 +173,12 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """Everything that planning reads besides the desired, recorded and observed inventories."""
+    """Inputs of planning besides the three inventories."""
 
     workspace: str
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
-    """Identity of each cluster that answered; `None` if the cluster does not exist yet."""
+    """Identity of each cluster that answered; `None` if the cluster does not exist."""
     today: date
     now_ms: int
     guards: Guards = field(default_factory=Guards)
@@ -186,18 +186,18 @@ class PlanInput:
     selection: Selection = field(default_factory=Selection)
     stored: StoredTopics = field(default_factory=StoredTopics)
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
-    """Existing resources that reconciler may not read; the observed inventory lacks them."""
+    """Existing resources that reconciler may not read. They are not in the observed inventory."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Cluster that cannot be read and that the plan does not need → why."""
+    """Unreadable cluster that the plan does not need → reason."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     me: ResourceOwner | None = None
-    """This workspace as an owner; `None`: all owned resources belong to other workspaces."""
+    """This workspace as an owner. If `None`, all owned resources belong to other workspaces."""
     base: Base | None = None
     source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     has_state: bool = True
-    """Whether the plan has a state. Without one, orders are planned without a record."""
+    """Whether the workspace has a state. Without one, orders are planned without a record."""
     back_to: int | None = None
     """Serial of an earlier state to restore instead of applying the files."""
 
@@ -223,7 +223,7 @@ class Plan:
     """Serial of the earlier state that the plan restores; `None` if it applies the files."""
     digest: str = ""
     approvers: int = 0
-    """Number of required approvals, including those that the base of a pull request requires."""
+    """Number of required approvals. The base of a pull request may require more."""
     applied: AppliedCommit | None = None
 
     @property
@@ -233,7 +233,7 @@ class Plan:
 
     @property
     def has_older_files(self) -> bool:
-        """Whether an apply rejects the plan because a newer commit was applied last."""
+        """Whether an apply rejects the plan because a newer commit was applied."""
         return self.applied is not None and self.applied.allow is not None
 
     @property
@@ -244,7 +244,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan read from a file, with the file's bytes."""
+    """A plan read from a file, with the file's content."""
 
     plan: Plan
     body: bytes

@@ -1,4 +1,4 @@
-"""Convert plans to plain values and canonical JSON, and compute their digest."""
+"""Convert plans to canonical JSON, and compute their digest."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def list_changes(action: Action) -> tuple[Change, ...]:
 
 
 def list_platform_changes(action: Action) -> tuple[Change, ...]:
-    """Return the fields that an action changes on the platform; an adoption changes none."""
+    """Return the fields that an action changes on the platform. An adoption changes none."""
     return () if isinstance(action, Adopt) else list_changes(action)
 
 
 def count_by_kind(plan: Plan) -> dict[str, int]:
-    """Return the number of actions of each kind, zeros included."""
+    """Return the number of actions of each kind, including zeros."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
         counts[find_kind_name(action)] += 1
@@ -90,12 +90,12 @@ def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
 
 
 def format_planned_counts(actions: Iterable[Action]) -> str:
-    """Format the counts of planned actions: `1 to add, 4 to change`; empty without actions."""
+    """Format the counts of planned actions: `1 to add, 4 to change`. The text is empty without actions."""
     return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 
 def format_done_counts(actions: Iterable[Action]) -> str:
-    """Format the counts of completed actions: `1 added, 4 changed`; empty without actions."""
+    """Format the counts of completed actions: `1 added, 4 changed`. The text is empty without actions."""
     return _count_words(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
 
 
@@ -142,12 +142,12 @@ def build_plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """Return the output of `plan --format json`; equal plans give equal bytes."""
+    """Return the output of `plan --format json`. Equal plans have equal output."""
     return escape_json(encode_canonical(build_plan_document(plan))) + b"\n"
 
 
 def build_action_row(action: Action) -> dict[str, Any]:
-    """Build the object of an action in the plan's JSON."""
+    """Build the JSON object of an action."""
     return {
         "id": action.id,
         "address": action.address,
@@ -197,7 +197,7 @@ def _build_estimate_row(estimate: Estimate) -> dict[str, Any]:
 
 
 def compute_digest(actions: Sequence[Action]) -> str:
-    """Return the hexadecimal sha256 of what the actions do; `actions` are in plan order."""
+    """Return the hexadecimal sha256 of the effects of `actions`, which are in plan order."""
     total = hashlib.sha256()
     for action in actions:
         row = [
@@ -227,7 +227,7 @@ def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
 
 
 def build_result_json(action: Action) -> dict[str, Any] | None:
-    """Return the JSON of the resource that the action leads to; `None` if there is none."""
+    """Return the JSON of the resource after an action, or `None` if the resource is removed."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             return action.after.to_json()

@@ -1,7 +1,6 @@
 """Make a plan from three inventories, without side effects.
 
-`decide_actions` returns a draft. The caller measures the topics of `list_topics_to_measure`. `assess_draft` returns the
-plan.
+The caller measures the topics of `list_topics_to_measure` between `decide_actions` and `assess_draft`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The decided actions, before risks, guards and order are added."""
+    """The decided actions before risks, guards and order are added."""
 
     desired: Desired
     situation: Situation
@@ -66,7 +65,7 @@ class Draft:
 def decide_actions(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
     """Decide the actions that bring `observed` to `desired`.
 
-    Only resources in `recorded`, and mirrors that their links created, may be deleted.
+    Only recorded resources, and mirrors that their links created, may be deleted.
     """
     if request.orders:
         return _decide_orders(desired, recorded, observed, request)
@@ -94,7 +93,7 @@ def _decide_orders(desired: Desired, recorded: Record, observed: Inventory, requ
 
 
 def list_topics_to_measure(draft: Draft) -> Cuts:
-    """Return the topics to measure → times before which their records would expire; topics with a risk come first."""
+    """Map each topic to measure to the time before which its records would expire. Topics with a risk come first."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_run_checks(MEASURED, _build_review(draft, judged, impact)), maxlen=0)
@@ -102,7 +101,7 @@ def list_topics_to_measure(draft: Draft) -> Cuts:
 
 
 def assess_draft(draft: Draft, measures: Measures) -> Plan:
-    """Add risks, guards and order, and return the plan; if it has `errors`, it must not be applied."""
+    """Add risks, guards and order, and return the plan. A plan with `errors` must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _assess_orders(draft, measures)

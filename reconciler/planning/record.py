@@ -20,25 +20,25 @@ from reconciler.resources.owners import NOBODY, ResourceOwner, build_owner_key
 from reconciler.resources.topic import Topic
 
 RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
-"""New records by address; `None` removes the record."""
+"""New records by address. `None` removes the record."""
 
 
 class ActionResult(Protocol):
-    """Result of a completed action, as reported by the platform."""
+    """Result of a completed action, as the platform reports it."""
 
     @property
     def incarnation(self) -> str | None:
-        """Incarnation of the resource; `None` if the platform reports none."""
+        """Incarnation of the resource, or `None` if the platform reports none."""
         ...
 
     @property
     def physical_name(self) -> str | None:
-        """Name of the resource on the platform, if it differs from the name in the address."""
+        """Name of the resource on the platform, if it differs from the address."""
         ...
 
 
 def record_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record after an action; `done` is `None` if no platform was called."""
+    """Return the record changes after an action. `done` is `None` if no platform was called."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
         return _record_command_verb(action, record, run)
@@ -60,7 +60,7 @@ def record_action(action: Action, done: ActionResult | None, record: Record, run
 
 
 def record_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record if a resource was created, but its access rules were rejected."""
+    """Return the record changes for a created resource whose access rules were rejected."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
     resource = action.after
@@ -70,7 +70,7 @@ def record_refusal(action: Action, made: ActionResult, record: Record, run: str)
 
 
 def apply_record_changes(record: dict[Address, Recorded], changes: RecordChanges) -> None:
-    """Apply changes to a record in place, in time proportional to the changes."""
+    """Change a record in place."""
     for address, recorded in changes.items():
         if recorded is None:
             record.pop(address, None)
@@ -89,7 +89,7 @@ def _build_record(
     resource = action.after
     if (
         isinstance(resource, MirrorTopic) and resource.denied
-    ):  # `run` changes denials, too, so they are read from the cluster
+    ):  # `run` also changes denials, so they are read from the cluster
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
@@ -106,7 +106,7 @@ def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
     incarnation = _choose_known(action.incarnation, last.incarnation if last else None)
     if incarnation is None and isinstance(action.after, Topic):
-        incarnation = _find_mounted_incarnation(action.address, record)  # the mount of the same run set it
+        incarnation = _find_mounted_incarnation(action.address, record)  # the mount of this run set it
     adopted = Recorded(
         resource=action.after,
         incarnation=incarnation,
@@ -121,7 +121,7 @@ def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
 
 
 def _choose_ownership(action: Adopt, last: Recorded | None) -> Ownership:
-    """Return the ownership; a resource that another process recreated is adopted, so it is not deleted."""
+    """A resource that another process recreated is adopted, so that it is not deleted."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
@@ -166,7 +166,7 @@ def _record_mount(
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
         _build_record(action, "adopted", last, done, run),
-        ownership="created",  # mounted or unmounted by this tool
+        ownership="created",  # reconciler mounted or unmounted it
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
         physical_name=_choose_known(_read_location(done), known),
     )
@@ -202,7 +202,7 @@ def _choose_known(now: str | None, before: str | None) -> str | None:
 
 
 def list_owner_keys(record: Record, cluster: str) -> list[str]:
-    """Return the owner keys of recorded resources, without implied namespaces, which workspaces share."""
+    """Return the owner keys of recorded resources. Workspaces share implied namespaces, which are excluded."""
     return [
         key
         for address, last in record.items()

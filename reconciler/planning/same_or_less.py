@@ -1,4 +1,4 @@
-"""Check that a plan does the same as the approved plan, or less."""
+"""Check that a plan does not exceed the approved plan."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of one field. `has_before`: the action states the old value."""
+    """A change of one field. `has_before`: the action contains the old value."""
 
     before: Any
-    """The value on the cluster; null also if the action does not state it."""
+    """Value on the cluster; null also if the action does not contain it."""
     after: Any
     has_before: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FieldDifference:
-    """A field whose change differs between the approved and the current plan."""
+    """A field that the approved and the current plan change differently."""
 
     path: str
     approved: Move | None
-    """Null: the approved plan does not change it."""
+    """Null if the approved plan does not change the field."""
     now: Move | None
-    """Null: the current plan does not change it."""
+    """Null if the current plan does not change the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,18 @@ class Difference:
     address: Address
     action: str
     whys: tuple[Why, ...]
-    """not_approved: it is not in the approved plan. result: its result differs. ground: cluster fields it depends on
-    have changed. risk: its risk is greater. loss: it loses more. blocked: a guard blocks it now. unblocked: a guard
-    blocked it then, so it was not approved. missing: it was approved, and is no longer planned.
+    """Reasons. not_approved: not in the approved plan. result: another result. ground: cluster fields that it depends
+    on have changed. risk: a greater risk. loss: more is lost. blocked: a guard blocks it now. unblocked: a guard
+    blocked it at approval. missing: approved but no longer planned.
     """
     fields: tuple[FieldDifference, ...]
     risk: str
     approved_risk: str | None
     blocked: Block | None
-    """The guard that blocks the action now."""
     source: str | None
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
-    """Approved actions on the same resource that are no longer planned. For a missing action: the planned ones."""
+    """Approved actions on the same resource that are no longer planned. A missing action has the planned ones."""
     losses: tuple[Losses, Losses] | None = None
 
     @property
@@ -84,7 +83,7 @@ class Difference:
 def describe_difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
-    """Build the difference of a planned action from its approved form (`None`: not approved)."""
+    """Build the difference of an action from its approved form, which is `None` if it was not approved."""
     return Difference(
         id=now.id,
         address=now.address,
@@ -101,11 +100,11 @@ def describe_difference(
     )
 
 
-# Expiry by a shorter retention is an estimate, so up to a tenth more counts as equal (decision 45).
+# Expiry by a shorter retention is an estimate, so a tenth more counts as equal (decision 45).
 
 
 class LossKind(StrEnum):
-    """What an action loses."""
+    """Kind of data that an action loses."""
 
     ROLE = "role"
     UNREADABLE = "unreadable"
@@ -115,17 +114,17 @@ class LossKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Losses of an action. `is_known`: the counts are complete."""
+    """Losses of an action. `is_known` means that the counts are complete."""
 
     counts: Mapping[LossKind, int | None]
     is_known: bool = True
 
     def exceeds(self, approved: Losses) -> bool:
-        """Return whether these losses exceed the approved ones, or can no longer be measured."""
+        """Return whether these losses exceed the approved ones or can no longer be measured."""
         return bool(tuple(self.find_greater_losses(approved))) or (approved.is_known and not self.is_known)
 
     def find_greater_losses(self, approved: Losses) -> Iterator[LossKind]:
-        """Yield the kinds with a greater loss than approved. An unknown approved loss covers any."""
+        """Yield the kinds of greater losses. An approved unknown loss permits any loss."""
         for of, now in self.counts.items():
             before = approved.counts[of]
             if before is not None and (now is None or now > _compute_loss_limit(of, before)):
@@ -198,7 +197,7 @@ def _format_reason(why: Why, change: Difference) -> str:
 
 
 def describe_loss(change: Difference) -> str:
-    """Return a sentence on how much more would be lost than approved."""
+    """Describe in a sentence how much more is lost than approved."""
     if change.losses is None:
         return ""
     approved, now = change.losses
@@ -233,7 +232,7 @@ def _format_amounts(of: LossKind, count: int) -> tuple[str, str]:
 
 
 def describe_missing_action(change: Difference) -> str:
-    """Return a sentence on an approved action that is no longer planned."""
+    """Describe in a sentence an approved action that is no longer planned."""
     instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
 
@@ -303,7 +302,7 @@ RISKS = ("none", "disruptive", "irreversible", "data-loss")
 
 @dataclass(frozen=True, slots=True)
 class SameOrLess:
-    """The result of a comparison with the approved plan. If `more` is not empty, nothing may be applied."""
+    """The result of a comparison with the approved plan. An apply requires that `more` is empty."""
 
     more: tuple[Difference, ...] = ()
     """Actions that exceed the approved plan: dangerous ones first, then in plan order."""
@@ -312,15 +311,15 @@ class SameOrLess:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the current plan does the same as the approved one, or less."""
+        """Whether the current plan does not exceed the approved plan."""
         return not self.more
 
 
 def compare_plans(approved: Plan, now: Plan) -> SameOrLess:
-    """Compare the current plan with the approved one: ids, results, and the fields that actions depend on.
+    """Compare the current plan with the approved plan.
 
-    An action that is no longer blocked exceeds the approval. An action that only records an approved change made by
-    another process does not.
+    An action that is no longer blocked exceeds the approval. An action that only records an approved change by another
+    process does not.
     """
     return compare_actions(approved.actions, now)
 
@@ -359,7 +358,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
 
 
 def find_excess_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return the reasons for which an action exceeds its approved form (`None`: not approved)."""
+    """Return why an action exceeds its approved form, which is `None` if it was not approved."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
@@ -380,13 +379,12 @@ def find_excess_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]
 
 
 def _has_other_result(approved: Action, now: Action) -> bool:
-    # Comparing resources is faster than comparing their JSON.
     is_equal = getattr(approved, "after", None) == getattr(now, "after", None)
     return not is_equal and build_result_json(approved) != build_result_json(now)
 
 
 def _changes_more(approved: Action, now: Action) -> bool:
-    # The `after` of a mirror lacks its denied principals.
+    # A mirror's denied principals are not in its `after`.
     agreed = [(change.path, to_json_types(change.after)) for change in list_changes(approved)]
     return isinstance(now, Update) and any(
         (moved.path, to_json_types(moved.after)) not in agreed for moved in now.changes
@@ -394,7 +392,7 @@ def _changes_more(approved: Action, now: Action) -> bool:
 
 
 def _starts_as_approved(approved: Action, now: Action) -> bool:
-    """Return whether only the files changed: common changes start from the same values, and new ones are no drift."""
+    """Common changes must start from equal values, and new changes must not be drift."""
     was = {change.path: to_json_types(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:
@@ -415,7 +413,7 @@ class PlanTarget:
 
 
 def refuse_foreign_plan(plan: Plan, target: PlanTarget) -> None:
-    """Reject a saved plan of another workspace, environment or version with a `UserError`."""
+    """Raise `UserError` for a saved plan of another workspace, environment or version."""
     _refuse_difference("workspace", plan.workspace, target.workspace)
     _refuse_difference("environment", plan.environment, target.environment)
     if plan.tool != target.tool:
@@ -423,12 +421,12 @@ def refuse_foreign_plan(plan: Plan, target: PlanTarget) -> None:
 
 
 def refuse_other_commit(plan: Plan, commit: str | None) -> None:
-    """Reject a saved plan of another git commit with a `UserError`."""
+    """Raise `UserError` for a saved plan of another git commit."""
     _refuse_difference("git commit", plan.git_commit, commit)
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
-    """Reject a plan based on another state with a `UserError`; `lineage` is `None` if there is no state."""
+    """Raise `UserError` for a plan based on another state. `lineage` is `None` if there is no state."""
     if plan.base is None or plan.base.lineage == lineage:
         return
     current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"

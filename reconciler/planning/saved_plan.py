@@ -50,7 +50,7 @@ class GitDocument(BaseModel):
 
 
 class SummaryDocument(BaseModel):
-    """Number of actions by kind; blocked actions are counted under their kind, too."""
+    """Number of actions by kind, including blocked actions."""
 
     model_config = _CONFIG
 
@@ -66,7 +66,7 @@ class SummaryDocument(BaseModel):
 
 
 class ActionDocument(BaseModel):
-    """One action. The digest covers `id, after, verb, parameters, risk, precondition, grant` and a mirror's denials."""
+    """An action. The digest covers `id, after, verb, parameters, risk, precondition, grant` and a mirror's denials."""
 
     model_config = _CONFIG
 
@@ -93,7 +93,7 @@ class ActionDocument(BaseModel):
 
 
 class PlanDocument(BaseModel):
-    """A whole plan. Only saved plans have `options`, `stored_actions` and `seal`."""
+    """A plan. Only saved plans have `options`, `stored_actions` and `seal`."""
 
     model_config = _CONFIG
 
@@ -148,7 +148,7 @@ _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
 def encode_saved_plan(plan: Plan, options: Mapping[str, Any]) -> bytes:
-    """Return the content of the file of `plan --out`; equal plans and options give equal bytes."""
+    """Return the file content of `plan --out`. Equal plans and options have equal content."""
     row = {
         **build_plan_document(plan),
         "options": dict(options),
@@ -188,7 +188,7 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
             )
     except ValidationError as error:
         raise _build_read_error(row, f"cannot be read: {explain_invalid(error)}") from error
-    except TypeError as error:  # too deep for JSON, or a number beyond 64 bits
+    except TypeError as error:  # nested too deep for JSON, or a number beyond 64 bits
         raise _build_read_error(row, f"cannot be read: {error}") from error
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 
@@ -246,7 +246,7 @@ def _build_read_error(row: Mapping[str, Any], why: str) -> UserError:
 
 
 def build_version_error(theirs: str, ours: str) -> UserError:
-    """Build the error for a plan that another version of reconciler wrote."""
+    """Build the error for a plan of another version of reconciler."""
     return UserError(
         f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=PLAN_AGAIN_HINT
     )
@@ -282,7 +282,7 @@ def _to_tuples(value: Any) -> Any:
 
 
 def encode_action(action: Action) -> dict[str, Any]:
-    """Return an action as JSON without default values."""
+    """Return an action as JSON, without default values."""
     kind = find_kind_name(action)
     row: dict[str, Any] = {"action": kind, "id": action.id}
     for name, usual in _list_defaults(kind).items():
@@ -293,10 +293,10 @@ def encode_action(action: Action) -> dict[str, Any]:
 
 
 def read_action(stored: Mapping[str, Any]) -> Action:
-    """Read an action that `encode_action` wrote.
+    """Read an action written by `encode_action`.
 
     Raises:
-        UserError: The action cannot be read, or does not match its id.
+        UserError: The action cannot be read or does not match its id.
     """
     values = {key: value for key, value in stored.items() if key not in {"action", "id"}}
     try:

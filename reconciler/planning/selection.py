@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def build_other_half_address(link: MirrorLink) -> Address:
-    """Return the address of a link's other half, which has the same name on the source's cluster."""
+    """Return the address of a link's other half: the same name on the source's cluster."""
     return address_of("link", link.spec.source, link.metadata.name)
 
 
@@ -49,11 +49,11 @@ def has_two_halves(link: MirrorLink) -> bool:
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
-"""Fields of a link that its other half does not copy: both halves would mirror each other's topics."""
+"""Link fields that the other half does not copy; otherwise both halves would mirror each other's topics."""
 
 
 def build_other_half(link: MirrorLink, source: str) -> WantedResource:
-    """Build the other half of a link, which mirrors nothing until roles are swapped."""
+    """Build the other half of a link. It has no mirrors until roles are swapped."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":
@@ -78,10 +78,10 @@ def build_selector(
     observed: Inventory,
     roles: Mapping[Address, frozenset[Address]],
 ) -> Callable[[Address], bool]:
-    """Build a predicate for the addresses that the plan may change.
+    """Build a predicate for addresses that the plan may change.
 
-    A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role
-    changes. Excluding one of these addresses excludes the mirror; targeting a mirror among them targets it.
+    A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role change
+    affects. Excluding such an address excludes the mirror; targeting a mirror among them targets it.
     """
     selection = request.selection
     if not is_partial_selection(selection):
@@ -109,7 +109,7 @@ def build_selector(
         and (topic in excluded or _any_matches(selection.excludes, [topic]))
     }
     excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
-    excluded |= _find_other_ends(excluded, ends)  # includes renamed mountings
+    excluded |= _find_other_ends(excluded, ends)  # also excludes renamed mountings
     return (chosen - excluded).__contains__
 
 
@@ -120,7 +120,7 @@ def _find_changed_addresses(
     recorded: Record,
     ends: Mapping[Address, Address],
 ) -> set[Address] | None:
-    """Return the addresses that the changed files may affect, also by removal or inheritance; `None` for all."""
+    """Return the addresses that changed files may affect, or `None` for all addresses."""
     files = selection.changed_files
     if files is None:
         return None
@@ -143,7 +143,7 @@ def _find_changed_addresses(
 def map_moved_addresses(
     wanted: Mapping[Address, WantedResource], known: Container[Address]
 ) -> Mapping[Address, Address]:
-    """Map the old and new address of each move to each other; selecting one alone would plan a deletion."""
+    """Map the old and new address of each move to each other. Selecting only one would plan a deletion."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
         old = item.moved_from
@@ -157,7 +157,7 @@ def find_renamed_namespaces(
 ) -> Mapping[Address, Address]:
     """Return the previous address of each namespace that moves.
 
-    `movedFrom` may name an address from before the move of a parent. The first of `known` with a candidate decides.
+    `movedFrom` may be older than a parent's move. The first inventory of `known` with a candidate counts.
     """
     before = dict(declared)
     for address in sorted(declared):
@@ -171,7 +171,7 @@ def find_renamed_namespaces(
 def guess_former_addresses(
     address: Address, declared: Address | None, moved: Mapping[Address, Address]
 ) -> Iterator[Address]:
-    """Yield possible previous addresses of a resource, beginning with `movedFrom` (`declared`)."""
+    """Yield possible previous addresses of a resource. `declared` is its `movedFrom`."""
     if declared is not None:
         yield declared
         yield from _guess_addresses_before_moves(declared, moved)
@@ -198,7 +198,7 @@ def _find_mounted_topic(resource: Resource) -> Address | None:
 
 
 def check_targets(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for each target that matches nothing; for a destroy, also for each such exclusion."""
+    """Yield an error for each target without matches. A destroy also checks exclusions."""
     selection = situation.request.selection
     yield from _find_unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:
@@ -206,7 +206,7 @@ def check_targets(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def check_excluded_dependencies(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for each resource to create whose missing cluster, namespace or link is excluded."""
+    """Yield an error for each missing resource whose cluster, namespace or link is missing and excluded."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
@@ -215,7 +215,7 @@ def check_excluded_dependencies(situation: Situation) -> Iterator[PlanFinding]:
         if situation.request.options.is_only_drift and address not in situation.recorded:
             continue  # only missing resources are created
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
-            continue  # its source's cluster was not read
+            continue  # the source's cluster was not read
         missing = next(
             (
                 needed
@@ -253,7 +253,7 @@ def _is_missing_and_excluded(address: Address, situation: Situation) -> bool:
 
 
 def format_required_option(addresses: Collection[Address], selection: Selection) -> str:
-    """Return a hint: the option to add or remove so that the plan includes these addresses."""
+    """Return a hint with the option to add or remove so that the plan includes these addresses."""
     if selection.labels:
         return "leave out --label"
     if not selection.targets or _any_matches(selection.excludes, addresses):
@@ -262,7 +262,7 @@ def format_required_option(addresses: Collection[Address], selection: Selection)
 
 
 def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
-    """Yield warnings for exclusions and labels that match nothing, and for role changes of targets not planned."""
+    """Warn about exclusions and labels without matches, and about unplanned role changes of targets."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
         yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
@@ -331,12 +331,12 @@ def _is_named(
 
 
 def read_source_file(source: str | None) -> str:
-    """Return the file of a source such as `manifests/topics.yaml:88`; empty for `None`."""
+    """Return the file of a source such as `manifests/topics.yaml:88`; return an empty text for `None`."""
     return source.rpartition(":")[0] if source else ""
 
 
 def read_labels(resource: Resource) -> Mapping[str, str]:
-    """Return the labels of a resource; a mirror topic has none."""
+    """Return the labels of a resource. Mirror topics have none."""
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
@@ -396,7 +396,7 @@ def list_dependencies(address: Address, resource: Resource | None) -> Iterator[A
 
 
 def find_parent_namespace(address: Address, resource: Resource) -> str:
-    """Return the full name of a resource's namespace; for a namespace, of its parent."""
+    """Return the full name of a resource's namespace, or of a namespace's parent."""
     if isinstance(resource, Namespace):
         return resource.metadata.name.rpartition(":")[0]
     return split_name(full_name_of(address))[0]

@@ -1,7 +1,7 @@
-"""Decide from the observed state whether an action in doubt has happened.
+"""Determine from the observed state whether an action in doubt has happened.
 
-A run that stops between the intent and the result in its journal leaves actions in doubt. The state of their addresses
-shows whether all, part or none of an action happened. Any other state was made by another process.
+An interrupted run may leave actions without a result in its journal. If the state is neither that before nor that after
+an action, another process changed it.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ if TYPE_CHECKING:
 _PENDING: Final = "PENDING_"
 
 ActionVerdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", "unknown"]
-"""`absent`: the action did not happen. `partial`: repeating the action completes it. `moving`: brokers still move
-replicas. `conflict`: the state is neither that before nor that after. `unknown`: reconciler may not read the resource.
+"""`absent`: the action did not happen. `partial`: repeating it completes it. `moving`: brokers still move replicas.
+`conflict`: another process changed the resource. `unknown`: reconciler may not read the resource.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The verdict on an action in doubt; `left` is the observed resource after a done action."""
+    """The verdict on an action in doubt. `left` is the resource after a completed action."""
 
     verdict: ActionVerdict
     left: Observed | None = None
 
     @property
     def incarnation(self) -> str | None:
-        """Incarnation of the resource; `None` if unknown."""
+        """Incarnation of the resource, if known."""
         return self.left.incarnation if self.left else None
 
     @property
     def physical_name(self) -> str | None:
-        """Name of the resource on the platform; `None` if unknown."""
+        """Name of the resource on the platform, if known."""
         return self.left.physical_name if self.left else None
 
 
 def list_settled_addresses(action: Action) -> tuple[Address, ...]:
-    """Return the addresses that must be observed to settle an action."""
+    """Return the addresses to observe for settling an action."""
     match action:
         case Transition(after=Mounting() as mounting):
             return (action.address, get_mounted_topic(mounting))
         case Transition(after=MirrorTopic() as mirror):
-            return (action.address, as_topic(mirror))  # the mirror becomes an ordinary topic, or was one
+            return (action.address, as_topic(mirror))  # the mirror is, was or becomes an ordinary topic
         case Transition():
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
         case Create() | Update() | Delete():
-            # If a mirror may not be read, the platform reports only a hidden topic with its name.
+            # For an unreadable mirror, the platform reports only a hidden topic with its name.
             kind, _, name = action.address.partition("/")
             return (action.address, *((Address(f"topic/{name}"),) if kind == "mirror" else ()))
         case Adopt() | Forget() | RunJob():
@@ -71,9 +71,9 @@ def list_settled_addresses(action: Action) -> tuple[Address, ...]:
 
 
 def settle_action(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
-    """Return the verdict on `action`; `observed` has the existing ones of `list_settled_addresses`.
+    """Return the verdict on `action`. `observed` has the existing resources among `list_settled_addresses`.
 
-    A job is always absent, because the next run of it does the rest.
+    A job is always absent, because its next run does the rest.
     """
     if _is_hidden(action, observed):
         return Settlement("unknown")
@@ -100,7 +100,7 @@ def settle_action(action: Action, observed: Inventory, catalog: Mapping[str, Con
 
 
 def _is_hidden(action: Action, observed: Inventory) -> bool:
-    """Return whether reconciler may not read a resource; for a delete, its incarnation is enough."""
+    """A delete needs only the incarnation, which may be readable."""
     resources = (observed.get(address) for address in list_settled_addresses(action))
     hidden = [seen for seen in resources if seen is not None and seen.hidden is not None]
     return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)
@@ -166,7 +166,7 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # A topic that jobs move has no location before it is archived, so its id identifies it.
+    # A topic that jobs move is identified by its id, because it has no location until it is archived.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
     is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:
@@ -188,7 +188,7 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
     if not action.to_state.startswith(_PENDING):
         will = set(
             MIRROR.list_automatic_states(MirrorStatus(action.to_state))
-        )  # requested moves belong to another transition
+        )  # the requested moves belong to another transition
     match (current.state in will, current.state in was):
         case (True, False):
             return Settlement("done", current)
@@ -206,7 +206,7 @@ def _list_intermediate_states(action: Transition) -> frozenset[str]:
 
 
 def _list_following_states(action: Transition, state: str) -> frozenset[str]:
-    """Return `state` and the states to which the platform may have moved from it before it was read."""
+    """Return `state` and the states that the platform may have entered from it."""
     lifecycle = LIFECYCLES.get(action.machine)
     reached, open_ends = [state], [state] if lifecycle is not None else []
     while lifecycle is not None and open_ends:

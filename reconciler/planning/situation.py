@@ -1,4 +1,4 @@
-"""Everything that planning decisions read: the inventories, the request, and indexes of them."""
+"""Inputs of planning decisions: inventories, request, and indexes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 IMPLIED: Final = ""
-"""Key in `origins` of an implied namespace; its value is the declared namespace below it."""
+"""Key in `origins` of an implied namespace. Its value is the declared namespace below."""
 
 NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 
 STOPPED: Final = "STOPPED"
 
 COPYING: Final = frozenset({"mirroring", "paused"})
-"""Roles in which a mirror accepts no records from producers."""
+"""Roles in which a mirror rejects producers."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedResource:
     """A desired resource with inherited values, in canonical form.
 
-    `origins`: path → origin of the value, if it is not the resource's own; `default` marks a path to unset.
+    `origins`: path → origin of a value that the resource itself does not declare. `default` marks a path to unset.
     """
 
     resource: Resource
@@ -47,11 +47,11 @@ class WantedResource:
     moved_from: Address | None = None
     marks: tuple[FieldMark, ...] = ()
     propagated_configs: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
-    """For a namespace whose platform has no inheritance: configs written to each of its topics."""
+    """Configs that a namespace writes to each topic on platforms without inheritance."""
 
     @property
     def implied_by(self) -> str | None:
-        """Address of the declared namespace that implies this parent namespace, if it has no document."""
+        """The declared namespace that implies this parent, if the parent has no manifest."""
         return self.origins.get(IMPLIED)
 
 
@@ -61,22 +61,22 @@ def list_unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
 
 
 ALTERED: Final = "a command"
-"""Origin of a recorded field that only a command set; the next plan removes the field."""
+"""Origin of a recorded field that only a command set. The next plan removes the field."""
 
 
 def list_altered_paths(last: Recorded | None) -> frozenset[str]:
-    """Return the recorded paths that a command set and the files never did."""
+    """Return the recorded paths that only commands have set."""
     origins = last.origins if last is not None else {}
     return frozenset(path for path, origin in origins.items() if origin == ALTERED) if origins else frozenset()
 
 
 MOVED_BY_COMMAND: Final = "namespace move"
-"""Key in `origins` of a recorded topic; its value is the address from which a command moved the topic."""
+"""Key in `origins` of a topic that a command moved. Its value is the previous address."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The three inventories and the request of one plan."""
+    """The inventories and the request of a plan."""
 
     wanted: Mapping[Address, WantedResource]
     recorded: Record
@@ -87,16 +87,16 @@ class Situation:
     """Clusters that were read and have the recorded identity, and clusters to create."""
     is_chosen: Callable[[Address], bool] = lambda _address: True
     find_ignore_rule: Callable[[Address, str], str | None] = lambda _address, _path: None
-    """Returns the rule of `guards` that ignores drift of a field, or `None`."""
+    """Returns the rule that ignores drift of a field, or `None`."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
-    """Declared mirror → addresses that its role change affects; filled only if targets or exclusions are given."""
+    """Declared mirror → addresses that its role change affects. It is empty without targets and exclusions."""
 
     def find_capabilities(self, cluster: str) -> Capabilities:
         """Return the capabilities of a trusted cluster."""
         return self.request.capabilities[cluster]
 
     def can_plan(self, address: Address) -> bool:
-        """Return whether the plan may change an address: it is selected, and its cluster is trusted."""
+        """Return whether the plan may change an address: it is selected and its cluster is trusted."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
     def exists_as_recorded(self, address: Address) -> bool:
@@ -105,20 +105,20 @@ class Situation:
         return seen is not None and not (last is not None and is_recreated(last, seen))
 
     def has_namespace(self, cluster: str, namespace: str) -> bool:
-        """Return whether a namespace is desired or exists; the root always does."""
+        """Return whether a namespace is desired or exists. The root namespace always does."""
         address = address_of("namespace", cluster, namespace)
         is_there = address in self.observed or address in self.request.hidden
         return not namespace or address in self.wanted or is_there
 
     def list_nearest_namespaces(self, cluster: str, namespace: str) -> tuple[Address, ...]:
-        """Return the addresses of a namespace and its parents, nearest first."""
+        """Return a namespace and its parents, nearest first."""
         return tuple(address_of("namespace", cluster, tier) for tier in reversed(list_levels(namespace)))
 
     @cached_property
     def foreign_owners(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
         """Owners other than this workspace: cluster → owner key → owner."""
         me = self.request.me
-        if not self.request.has_state:  # Without state, this workspace's owner is unknown.
+        if not self.request.has_state:
             return {}
         owners_by_key: dict[str, Mapping[str, ResourceOwner]] = {}
         for cluster in self.trusted:
@@ -140,9 +140,9 @@ class Situation:
         return None if not others or key is None else others.get(key)
 
     def explain_foreign_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
-        """Return message and hint if another workspace owns the resource, and this one does not record it.
+        """Return message and hint if another workspace owns the resource and this one does not record it.
 
-        A record of one of `related`, to which the resource belongs, counts as well.
+        A record of one of `related` also counts, because the resource belongs to it.
         """
         owner = self.find_foreign_owner(address)
         if owner is None or self.recorded.keys() & {address, *related}:
@@ -162,7 +162,7 @@ class Situation:
 
     @cached_property
     def mirrors_by_source(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Source topic → addresses of its mirrors that mirror now or are to do so."""
+        """Source topic → its mirrors that mirror now or will mirror."""
         mirrors_by_source: dict[Address, list[Address]] = {}
         made = {address: mirror for address, mirror in self.desired_mirrors.items() if mirror.state in COPYING}
         for address, mirror in {**self.observed_mirrors, **made}.items():
@@ -194,7 +194,7 @@ class Situation:
 
     @cached_property
     def former_addresses(self) -> frozenset[Address]:
-        """Declared previous addresses of resources that exist at their new address."""
+        """Declared previous addresses of resources that exist at the new address."""
         return frozenset(
             wanted.moved_from
             for address, wanted in self.wanted.items()
@@ -203,7 +203,7 @@ class Situation:
 
     @cached_property
     def topics_moved_away(self) -> Mapping[Address, Address]:
-        """Declared topic that does not exist → the address to which a command moved it."""
+        """Missing declared topic → the address to which a command moved it."""
         gone = {wanted for wanted in self.wanted if wanted.startswith("topic/") and wanted not in self.observed}
         if not gone:
             return {}
@@ -220,7 +220,7 @@ class Situation:
 
     @cached_property
     def unmounted_locations(self) -> Mapping[Address, str]:
-        """Address of an unmounted topic or of its Mounting → location in object storage."""
+        """Unmounted topic or its Mounting → location in object storage."""
         locations = dict(self.request.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
@@ -236,12 +236,12 @@ def get_source_topic(mirror: MirrorTopic) -> Address:
 
 
 def as_topic(mirror: MirrorTopic) -> Address:
-    """Return the address that a mirror has as a topic."""
+    """Return a mirror's address as a topic."""
     return address_of("topic", mirror.cluster, mirror.name)
 
 
 def is_mirroring(mirror: Observed | None) -> bool:
-    """Return whether an observed mirror still mirrors its source, and so rejects producers."""
+    """Return whether a mirror still mirrors its source and rejects producers."""
     return mirror is not None and mirror.state != STOPPED
 
 
@@ -251,7 +251,7 @@ def is_replica(item: Observed | WantedResource | None) -> bool:
 
 
 def is_recreated(last: Recorded, seen: Observed) -> bool:
-    """Return whether the observed resource is not the recorded one, but was recreated under its name."""
+    """Return whether another resource was created under the recorded name."""
     return last.incarnation is not None and seen.incarnation is not None and last.incarnation != seen.incarnation
 
 
@@ -261,7 +261,7 @@ def get_mounted_topic(mounting: Mounting) -> Address:
 
 
 def as_mirror(topic: Address) -> Address:
-    """Return the address that a topic has as a mirror."""
+    """Return a topic's address as a mirror."""
     return Address("mirror/" + topic.partition("/")[2])
 
 
@@ -287,5 +287,5 @@ class Review:
     desired: Desired
     actions: Sequence[Action]
     measure: Callable[..., Measure | None]
-    """Returns the measurement of a topic, or `None`; `is_wish`: no risk depends on it."""
+    """Returns the measurement of a topic, or `None`. With `is_wish`, no risk depends on it."""
     list_topics_below: Callable[[Address], Iterable[Address]]

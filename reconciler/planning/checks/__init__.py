@@ -1,1 +1,1 @@
-"""What an action may cost, and what is refused: errors that nothing lifts, guards that `--allow` does."""
+"""Risks of actions, errors that prevent an apply, and guards that block actions."""

@@ -1,7 +1,4 @@
-"""Checks that no `--allow` lifts.
-
-To add one, write a function of one of the two types below and add it to its tuple.
-"""
+"""Checks whose errors `--allow` cannot lift. A new check is a function in one of the tuples below."""
 
 from __future__ import annotations
 
@@ -75,7 +72,7 @@ if TYPE_CHECKING:
 
 
 def check_resources(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield references to missing resources, and unsupported features."""
+    """Yield references to missing resources and unsupported features."""
     for address in sorted(situation.wanted):
         if situation.can_plan(address):
             wanted = situation.wanted[address]
@@ -84,10 +81,10 @@ def check_resources(situation: Situation) -> Iterator[PlanFinding]:
 
 
 SituationCheck: TypeAlias = Callable[[Situation], Iterable[PlanFinding]]
-"""Checks the three inventories before any decision."""
+"""A check of the three inventories before actions are decided."""
 
 PlanCheck: TypeAlias = Callable[["Review"], Iterable[PlanFinding]]
-"""Checks the whole plan with sorted actions."""
+"""A check of the whole plan with sorted actions."""
 
 REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_targets,
@@ -102,7 +99,7 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_flat_names,
     check_rivals,
 )
-"""An address with such an error gets no action."""
+"""Addresses with these errors get no action."""
 
 ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
 """Errors that prevent an apply."""
@@ -134,7 +131,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
 )
 
 MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
-"""Checks that measure: they also run before, to collect the topics to measure."""
+"""Checks that also run before measuring, to collect the topics to measure."""
 
 
 def _check_resource(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -163,7 +160,7 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
             reported = _find_problems_of_first_half(wanted, situation)
             yield from (problem for problem in check_link(resource, situation) if problem not in reported)
         case Mounting():
-            if resource.spec.state == "mounted":  # a detached topic needs no namespace
+            if resource.spec.state == "mounted":  # an unmounted topic needs no namespace
                 yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             yield from check_mounting(resource, situation)
         case Cluster():
@@ -176,7 +173,7 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
 
 
 def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
-    """Problems of configs from a namespace are reported once, at the namespace."""
+    """A namespace reports problems of its configs, so its topics do not."""
     if not wanted.origins or situation.find_capabilities(topic.cluster).inherits_configs:
         return frozenset()
     tiers = [

@@ -44,7 +44,7 @@ def list_declared_clusters(desired: Desired) -> dict[str, Cluster]:
 
 
 def find_trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
-    """Return the clusters that may be planned: declared, read, and without errors."""
+    """Return the clusters that may be planned: they are declared, read, and have no errors."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name
@@ -65,14 +65,14 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
-    """A cluster's sweep deletes unknown objects below its root, and so remote objects."""
+    """A cluster's sweep would delete remote objects below its root, because it does not know them."""
     clusters = list_declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
     for name in sorted(clusters):
         storage = clusters[name].spec.object_storage
         for other, root in roots.items():
-            # The same name at two endpoints means two buckets.
+            # Equal names at two endpoints are different buckets.
             if storage and storage.endpoint == root.endpoint and urls_overlap(storage.url, root.url):
                 address = cluster_address(name)
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
@@ -114,7 +114,7 @@ def _check_identity(
     elif last is not None:
         problem = _explain_changed_identity(name, last, identity)
     if problem:
-        # Excluding only the cluster's address still reads it, so its resources must be excluded.
+        # If only the cluster is excluded, its resources still require reading it.
         yield PlanFinding(cluster.address, declared.source, *problem, exclude_pattern=f"*/{name}/*")
 
 
@@ -132,7 +132,7 @@ def _explain_changed_identity(name: str, last: Recorded, identity: ClusterIdenti
 
 
 def check_undeclared(desired: Desired) -> Iterator[PlanFinding]:
-    """Yield an error for each undeclared cluster that declared resources name."""
+    """Yield an error for each undeclared cluster of declared resources."""
     clusters = list_declared_clusters(desired)
     first: dict[str, Address] = {}
     for address in sorted(desired):
@@ -162,10 +162,9 @@ _BROKER_PROPERTY: Final = (
     "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
     0.85,
 )
-"""Noun, hint for an unknown one, and similarity of suggestions: brokers have many more properties than dynamic ones."""
+"""Noun, hint for unknown names, and similarity of suggestions. Brokers have many non-dynamic properties."""
 
 PropertyProblem = tuple[str, str, tuple[str, ...]]
-"""Message, hint, properties."""
 
 
 def check_properties(situation: Situation) -> Iterator[PlanFinding]:
@@ -180,7 +179,7 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
 def find_property_problems(
     wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]
 ) -> Iterator[PlanFinding]:
-    """Yield problems of the properties set for a cluster; `known` are those that its platform has."""
+    """Yield problems of a cluster's declared properties. `known` are the properties of its platform."""
     if not known:
         return
     properties = cluster.spec.properties
@@ -274,7 +273,7 @@ HINT = "Use SASL_SSL and https. Where the network is safe, write `allowPlaintext
 
 
 def find_plaintext_fields(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Yield (field, problem) for fields that send a password or token unencrypted."""
+    """Yield each field that sends a password or token unencrypted, with the problem."""
     security, where = cluster.spec.connection.find_security(), f"spec.{cluster.spec.provider}.security"
     if security is None or security.mechanism is None or security.allow_plaintext_passwords:
         return
@@ -299,7 +298,7 @@ def _find_plaintext(address: Address, source: str, cluster: Cluster) -> Iterator
 
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
-    """Yield a reason if the declared object storage is not the one that the cluster uses."""
+    """Yield a problem if the cluster does not use the declared object storage."""
     if seen is None or seen.cluster.storage is None:
         return
     problem = seen.cluster.storage.problem
@@ -312,7 +311,7 @@ def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None
 
 
 def _explain_lost_storage(cluster: Cluster, storage: ObservedStorage, last: Recorded | None) -> tuple[str, str] | None:
-    """A missing storage may return with its mount, so the cluster is not bound to another."""
+    """A missing storage may only be unmounted, so the cluster is not bound to another one."""
     declared = cluster.spec.object_storage
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
     if declared is None or before is None or before.url != declared.url:
@@ -350,7 +349,7 @@ def explain_moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] |
 
 
 def warnings_of_overrides(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for each declared property that a broker's own setting overrides."""
+    """Warn about declared properties that a broker's own setting overrides."""
     situation = review.situation
     for name in sorted(situation.clusters):
         address = cluster_address(name)

@@ -1,4 +1,4 @@
-"""Guards: which actions are blocked, what lifts a block, and alternatives."""
+"""Guards that block actions, allowances that lift blocks, and alternatives."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
 
 
 def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
-    """Add the advice to unmount to blocked deletes of topics."""
+    """Advise unmounting for topics whose delete is blocked."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
             yield add_advice(action, format_mounting(action.address))
@@ -66,7 +66,7 @@ def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator
 
 
 def format_mounting(topic: Address) -> str:
-    """Return the Mounting that detaches a topic, as one line."""
+    """Return the Mounting that unmounts a topic, as one line of YAML."""
     namespace, name = split_name(full_name_of(topic))
     where = f"{name}, namespace: {json.dumps(namespace)}" if namespace else name
     metadata = f"{{name: {where}, cluster: {cluster_of(topic)}}}"
@@ -74,7 +74,7 @@ def format_mounting(topic: Address) -> str:
 
 
 def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Yield a warning that says how to keep the records of each topic that an order deletes."""
+    """Warn how to keep the records of topics that an order deletes."""
     topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
         others = f" and those of {pluralize(len(topics) - 1, 'more topic')}" if topics[1:] else ""
@@ -83,7 +83,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
 
 
 def add_advice(action: Delete, instead: str | None) -> Delete:
-    """Add an alternative document to a blocked delete."""
+    """Add an alternative manifest to a blocked delete."""
     if action.blocked is None or instead is None:
         return action
     return replace(action, blocked=replace(action.blocked, instead=instead))
@@ -148,7 +148,7 @@ class GuardResult:
 def apply_guards(
     actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> GuardResult:
-    """Return the actions with their blocks or allowances; guards that no allowance lifts come first."""
+    """Return the actions with blocks or allowances. Guards that no allowance lifts run first."""
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (
         _guard_protected,
@@ -168,9 +168,9 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with their blocks. Guards about files do not run.
+    """Return the actions of orders with their blocks; guards about files do not run.
 
-    Without state, only the file shows that a topic is protected.
+    Without state, protection is read from the file.
     """
 
     def protected(action: Action, _situation: Situation) -> Block | None:
@@ -244,7 +244,7 @@ def _guard_only(action: Action, situation: Situation) -> Block | None:
 
 
 def _guard_link_fields(action: Action, situation: Situation) -> Block | None:
-    """A changed fixed field of a link must not lead to the advice to delete its mirrors."""
+    """The advice must not be to delete mirrors because a fixed field of their link changed."""
     mirror = action.before if isinstance(action, Delete) else None
     if not isinstance(mirror, MirrorTopic):
         return None
@@ -266,7 +266,7 @@ def _guard_empty_files(action: Action, _situation: Situation) -> Block | None:
 
 
 def _find_other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
-    """Forgetting needs no consent."""
+    """A forget needs no allowance of the other owner."""
     if not situation.foreign_owners or IMPLIED in action.origins:
         return None
     match action:
@@ -320,7 +320,7 @@ def _guard_recreated(action: Action, _situation: Situation) -> Block | None:
 
 
 def _guard_hidden(action: Action, situation: Situation) -> Block | None:
-    """If topics are hidden, a namespace may only look empty."""
+    """A namespace with hidden topics may look empty."""
     cluster = cluster_of(action.address) or ""
     is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
     if not is_namespace or cluster not in situation.trusted or not situation.find_capabilities(cluster).may_hide:
@@ -381,10 +381,7 @@ def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: 
 
 
 def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Grant]) -> frozenset[str]:
-    """Return the deletes that no allowance names, if they exceed the limit.
-
-    A pattern is no name: it may match more than its author thought.
-    """
+    """Return deletes beyond the limit that no allowance names. Patterns do not count as names."""
     if situation.request.options.is_destroy:
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]
@@ -393,7 +390,7 @@ def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowe
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Yield how to lift the limit on the number of deletes; allowances with patterns do not."""
+    """Warn how to lift the limit on the number of deletes. Allowances with patterns do not lift it."""
     situation = review.situation
     excess = _find_excess_deletes(
         review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)
@@ -416,7 +413,7 @@ def _is_empty(desired: Desired) -> bool:
 
 
 def count_required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
-    """Return the number of required approvals, and the actions that require them; blocked actions require none."""
+    """Return the number of required approvals and the actions that require them. Blocked actions do not count."""
     counts = {action.id: _count_approvals(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
     return most, tuple(name for name, count in counts.items() if most and count == most)
@@ -429,7 +426,7 @@ def _count_approvals(risk: Risk, guards: Guards) -> int:
 
 
 def merge_base_guards(guards: Guards, base: Guards | None) -> Guards:
-    """Return the guards of a pull request, with at least the approvals of its base."""
+    """Return the guards of a pull request with at least the approvals of its base."""
     if base is None:
         return guards
     risks: dict[_ApprovableRisk, int] = {
@@ -467,7 +464,7 @@ _APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk
 
 
 def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
-    """Yield the approvals that an apply will require."""
+    """Warn about the approvals that an apply will require."""
     most, names = count_required_approvals(review.actions, review.situation.request.guards)
     if most:
         yield PlanFinding(
@@ -481,7 +478,7 @@ def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
-    """Yield what a rollback to an earlier state cannot restore."""
+    """Warn about what a rollback to an earlier state cannot restore."""
     back_to = review.situation.request.back_to
     if back_to is None:
         return
@@ -504,7 +501,7 @@ _MAX_ADDRESSES: Final = 20
 
 
 def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
-    """Yield resources that other workspaces took over, and clusters with unknown owners."""
+    """Warn about resources that other workspaces took over, and clusters with unknown owners."""
     situation, request = review.situation, review.situation.request
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
@@ -541,7 +538,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Yield resources of other workspaces that orders change; this is no block."""
+    """Warn about resources of other workspaces that orders change."""
     addresses = dict.fromkeys(address for action in actions for address in list_changed_addresses(action))
     for address in addresses if situation.foreign_owners else ():
         if (owner := situation.find_foreign_owner(address)) is not None:
@@ -550,7 +547,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
 
 
 def format_takeover_options(addresses: Sequence[Address]) -> str:
-    """Return the options that take resources from another workspace."""
+    """Return the command options that take resources from another workspace."""
     return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 
 

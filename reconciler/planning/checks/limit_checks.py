@@ -40,7 +40,7 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 
 
 def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
-    """Yield topics whose replicas are still moving; their observed replication factor is that after the move."""
+    """Warn about topics whose replicas still move. Their observed replication factor is the new one."""
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
@@ -51,7 +51,7 @@ def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
-    """Yield resources whose min.insync.replicas exceeds the replication factor, so that writes with acks=all fail."""
+    """Warn if min.insync.replicas exceeds the replication factor, because writes with acks=all then fail."""
     situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -72,7 +72,6 @@ def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
 def _check_insync_of_cluster(
     situation: Situation, address: Address, cluster: Cluster, source: str | None
 ) -> Iterator[PlanFinding]:
-    """Some brokers cannot unset the property of all brokers."""
     declared, brokers = cluster.spec.properties.get(_MIN_INSYNC), situation.find_capabilities(cluster.metadata.name)
     seen = situation.observed.get(address)
     live = seen.resource.spec.properties if seen is not None and isinstance(seen.resource, Cluster) else {}
@@ -123,12 +122,12 @@ def _count_replicas(situation: Situation, address: Address, topic: Topic, broker
     return brokers, "the number of brokers,"
 
 
-# Excess without growth is only a warning: the quota was lowered, or another workspace owns the topics.
+# A quota exceeded without growth is a warning: it was lowered, or topics have another owner.
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Planned quotas of a namespace, and their declaration."""
+    """Planned quotas of a namespace and where they are declared."""
 
     quotas: Quotas
     source: str | None
@@ -136,21 +135,21 @@ class Limits:
 
 @dataclass(slots=True)
 class NamespaceUsage:
-    """Partitions by topic in and below a namespace."""
+    """Partitions by topic in a namespace and below it."""
 
     before: dict[Address, int] = field(default_factory=dict)
     after: dict[Address, int] = field(default_factory=dict)
     moved: Mapping[Address, Address | None] = field(default_factory=dict)
-    """New address → current address of moved topics; `None` for a reused old address."""
+    """New address → current address of a moved topic. A reused old address maps to `None`."""
 
     @property
     def grows(self) -> bool:
-        """Whether the plan creates topics in the namespace, moves topics in, or adds partitions."""
+        """Whether the plan adds topics or partitions to the namespace."""
         return any(partitions > self._count_partitions_before(topic) for topic, partitions in self.after.items())
 
     @property
     def staying(self) -> list[Address]:
-        """Topics in the namespace before and after the plan, by current address."""
+        """Current addresses of topics that are in the namespace before and after the plan."""
         return sorted(
             topic for topic in map(self._find_current_address, self.after) if topic is not None and topic in self.before
         )
@@ -172,12 +171,12 @@ class QuotaFindings:
 
 
 def check_quotas(review: Review) -> Iterator[PlanFinding]:
-    """Yield namespaces that grow beyond their quotas."""
+    """Yield an error for each namespace that grows beyond a quota."""
     yield from _check_quotas(review).errors
 
 
 def warnings_of_quotas(review: Review) -> Iterator[PlanFinding]:
-    """Yield namespaces that exceed a quota now, or may."""
+    """Warn about namespaces that exceed, or may exceed, a quota now."""
     yield from _check_quotas(review).warnings
 
 
@@ -208,7 +207,7 @@ def _collect_limits(situation: Situation) -> dict[Address, Limits]:
 
 
 def _merge_limits(address: Address, situation: Situation) -> Limits:
-    """Declared quotas win over observed, unrecorded ones."""
+    """Declared quotas replace observed ones that are not recorded."""
     wanted, last, seen = (
         situation.wanted.get(address),
         situation.recorded.get(address),
@@ -250,7 +249,7 @@ def _collect_usage(
 
 
 def _plan_partitions(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
-    """Removals come first, because two topics may swap names. Blocked actions count: a plan is applied completely."""
+    """Removals are counted first, because topics may swap names. Blocked actions count, too."""
     after = dict(before)
     for action in actions:
         left = _find_removed_topic(action)
@@ -345,7 +344,7 @@ def _check_bytes_quota(
 
 
 def count_partitions(resource: Resource) -> int:
-    """Return the partitions of a topic or mirror, at least 1; 0 for other kinds."""
+    """Return the number of partitions: at least 1 for a topic or mirror, 0 for other kinds."""
     match resource:
         case Topic():
             return resource.spec.partitions or 1

@@ -1,4 +1,4 @@
-"""Checks of links and mirrors, and the cost of role changes."""
+"""Checks of links and mirrors, and costs of role changes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _estimate_failback(
 
 
 def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether a mirror's link keeps records that only the original source has."""
+    """Return whether a restore keeps records that only the original source has."""
     item = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
     return item is not None and isinstance(item.resource, MirrorLink) and bool(item.resource.spec.keep_diverged)
 
@@ -134,7 +134,7 @@ def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:
 
 
 def add_role_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return a mirror's role change with its cost; other transitions unchanged."""
+    """Return a role change with its cost. Other transitions are returned unchanged."""
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after
@@ -160,7 +160,7 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
 
 
 def _add_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> Transition:
-    """The restore may lose only the diverged records that it lists."""
+    """The restore may lose only the listed records."""
     cost = _estimate_failback(measure.diverged or (), measure.committed, full_name_of(action.address), keeps=keeps)
     diverged: WithDiverged = "refuse" if not measure.diverged else "keep" if keeps else "drop"
     return replace(
@@ -172,7 +172,7 @@ def _add_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> 
 
 
 def check_restores(review: Review) -> Iterator[PlanFinding]:
-    """Yield topics that cannot be restored because brokers do not delete their records."""
+    """Yield an error for each topic that cannot be restored, because its brokers delete no records."""
     for action in review.actions:
         for measure in map(review.measure, find_truncated_topics([action])):
             if measure is not None and measure.undeletable is not None:
@@ -180,7 +180,7 @@ def check_restores(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
-    """Yield other mirrors of a truncated topic, which copied records that it loses."""
+    """Warn about other mirrors of a truncated topic, which have records that the topic loses."""
     for action in review.actions:
         if not (isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE):
             continue
@@ -207,7 +207,7 @@ def is_wait(action: RunJob) -> bool:
 
 
 def add_lag_estimate(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
-    """Return a catch-up with its estimate."""
+    """Return a catch-up job with its estimate."""
     mirror_measure, source_measure = measure(action.sink), measure(action.source)
     wait = action.parameters.get("timeout_ms")
     timeout_ms = wait if isinstance(wait, int) else None
@@ -258,7 +258,6 @@ def _make_estimate(cost: RoleCost, measure: Measure | None) -> Estimate:
 
 
 def _estimate_bytes(measure: Measure, of: Iterable[OffsetStretch]) -> int:
-    """An estimate in proportion to offsets."""
     spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
     return measure.bytes * min(count_offsets(of), spans) // spans if spans else 0
 
@@ -269,7 +268,7 @@ _GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
 def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
-    """Yield filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
+    """Warn about filters without matches, mirrors that a prefix excludes, and mirrors open to other writers."""
     situation = review.situation
     yield from _find_open_mirrors(situation)
     for address, entry in sorted(situation.desired_mirrors.items()):
@@ -318,7 +317,7 @@ def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def _find_unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
-    """No action of the plan protects the mirror of a swapped pair."""
+    """After a role swap, no action of the plan protects the other mirror."""
     back = find_mirror_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
         return
@@ -443,7 +442,7 @@ _PREFIX: Final = ("spec", "prefix")
 
 
 def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield unsupported features of a link, and sources that it cannot mirror."""
+    """Yield unsupported features of a link, and sources that the link cannot mirror."""
     capabilities = situation.find_capabilities(link.cluster)
     spec = link.spec
     if not capabilities.links:
@@ -462,7 +461,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
 
 
 def check_links(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield links with equal prefixes, to the same cluster or another format, or with different halves."""
+    """Yield links whose prefixes, clusters, formats or halves conflict."""
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())
@@ -486,7 +485,7 @@ def _check_ends(
 
 
 def explain_unlinkable(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> tuple[str, str] | None:
-    """Return why no link can connect the clusters, with a hint; `None` if one can."""
+    """Return message and hint if no link can connect the clusters, or `None`."""
     if own.cluster_id == source.cluster_id:
         message = f"{link.spec.source} and {link.cluster} are one cluster ({own.cluster_id}): no link leads to itself"
         return message, "Name the cluster the records come from."

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 
 BYTES_A_SECOND: Final = 50 * 2**20
-"""Conservative copy rate."""
+"""Assumed copy rate, chosen low."""
 
 _PARTITIONS_A_SECOND: Final = 40
-"""Conservative: a few requests to seal and hand over each partition, sixteen in parallel."""
+"""Assumed number of partitions sealed and handed over per second, chosen low."""
 
 Migrating = TypeVar("Migrating", Transition, RunJob)
 
 _MIN_SECONDS: Final = 2
-"""State changes: a few commits in sequence."""
+"""Time for the commits that change the state."""
 
 
 def add_mount_estimate(
     action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Transition:
-    """Return a mount or unmount with its estimate; other transitions unchanged."""
+    """Return a mount or unmount with its estimate. Other transitions are returned unchanged."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
@@ -92,12 +92,12 @@ def _add_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for each sealed topic, which rejects all records."""
+    """Warn about sealed topics, which reject all records."""
     yield from find_sealed_topics(review.situation.observed)
 
 
 def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
-    """Yield a finding for each topic that rejects all records since an unfinished move or unmount."""
+    """Yield each topic that rejects all records since an unfinished move or unmount."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, because it is being moved or unmounted"
@@ -110,9 +110,9 @@ def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
 
 
 def estimate_no_writes_seconds(partitions: int, unflushed: int) -> int:
-    """Return approximately how many seconds an unmounted topic rejects writes.
+    """Estimate for how many seconds an unmounted topic rejects writes.
 
-    After the cut, as many bytes are assumed to be uploaded as waited for upload before.
+    The estimate assumes that the bytes to upload do not change until the topic is sealed.
     """
     return _estimate_handover_s(partitions) + unflushed // BYTES_A_SECOND
 
@@ -133,7 +133,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of the topic to mount; if this plan unmounts it first, as measured where it is now."""
+    """Return the size of the topic to mount. If this plan unmounts the topic first, its present size counts."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -142,10 +142,7 @@ def measure_source(
 
 
 def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
-    """Return the offsets that are lost if a mounted topic's remote objects are deleted; empty if unknown.
-
-    Their bytes are a share of the whole topic's, by offsets.
-    """
+    """Return the offsets that a deletion of a mounted topic's remote objects loses; return nothing if unknown."""
     if source.recoverable is None:
         return ()
     ends = {number: (start, stop) for number, (start, stop) in source.recoverable.ends.items() if start < stop}
@@ -188,7 +185,7 @@ def _estimate_without_measure(topic: Address, situation: Situation) -> Estimate:
 
 
 def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
-    """Yield topics with the name of another topic that is mounted, unmounted or detached."""
+    """Warn about topics with the name of another topic that is mounted or unmounted."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
     for topic, mounting in sorted(situation.mountings_by_topic.items()):
@@ -264,7 +261,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject the unmount of another topic of the same name. Without `source` and `as`, the name suffices."""
+    """Reject the unmount of another topic with the same name. Without `source` and `as`, only names are compared."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):
@@ -281,7 +278,7 @@ _SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply 
 
 
 def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield why a topic cannot be mounted or unmounted. Unfinished transitions are judged when decided."""
+    """Yield why a topic cannot be mounted or unmounted."""
     capabilities, topic = situation.find_capabilities(mounting.cluster), get_mounted_topic(mounting)
     if not capabilities.mountings:
         yield describe_unsupported(capabilities, "mount or unmount topics", "mountings")
@@ -304,7 +301,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
 
 
 def check_rivals(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for each pair of Mountings of one topic."""
+    """Yield an error for each topic with two Mountings."""
     named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -353,7 +350,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
     if _has_other_name(mounting, situation):
-        return  # reported, or no mount, when decided
+        return  # the mount is reported or rejected later
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
@@ -425,7 +422,7 @@ def _explain_lost(mounting: Mounting, location: str) -> tuple[str, str]:
 
 
 def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Only topics that are uploaded completely can be unmounted (F-R-101)."""
+    """Only topics whose records are all uploaded can be unmounted (F-R-101)."""
     properties = _read_properties(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
@@ -457,7 +454,7 @@ def _is_mirror_kept(mirror: Address, situation: Situation) -> bool:
 
 
 def _is_protected(topic: Address, situation: Situation) -> bool:
-    """The files win over the record."""
+    """The value in the files replaces the recorded value."""
     wanted, last = situation.wanted.get(topic), situation.recorded.get(topic)
     declared = wanted.resource.spec.protect if wanted is not None and isinstance(wanted.resource, Topic) else None
     return declared if declared is not None else last is not None and last.protect

@@ -1,4 +1,4 @@
-"""Checks for `validate` that need no cluster: conventions and expired reviews."""
+"""Checks of `validate` that need no cluster: rules and expired reviews."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def find_violations(address: Address, resource: Resource, guards: Guards) -> tuple[str, ...]:
-    """Return the rules that a resource breaks, as messages."""
+    """Return a message for each rule that a resource breaks."""
     return tuple(
         f"{rule.message} ({broken})"
         for rule in guards.rules
@@ -39,7 +39,7 @@ def find_violations(address: Address, resource: Resource, guards: Guards) -> tup
 
 
 def build_resource_for_rules(wanted: WantedResource) -> Resource:
-    """Return the resource that rules check; a namespace includes the configs of its topics."""
+    """Return the resource as rules check it. A namespace includes the configs of its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.propagated_configs:
         return resource
@@ -85,7 +85,7 @@ def _choose_configs(resource: Resource) -> Mapping[str, str] | None:
 
 
 def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
-    """Yield broken rules of resources that this plan does not change; others are blocked instead."""
+    """Warn about broken rules of resources that this plan does not change. Changed resources are blocked instead."""
     situation = review.situation
     if not situation.request.guards.rules or situation.request.options.is_destroy:
         return
@@ -119,7 +119,7 @@ def _report_expired(what: str, until: date, reason: str) -> PlanFinding:
 
 
 def check_offline(desired: Desired, guards: Guards, *, today: date | None = None) -> tuple[PlanFinding, ...]:
-    """Return problems of the files alone; without `today` nothing expires."""
+    """Return problems of the files alone. Without `today`, no review expires."""
     expired = check_expired(guards, today) if today is not None else ()
     findings = [*expired, *check_undeclared(desired), *check_plaintext(desired)]
     for address in sorted(desired):

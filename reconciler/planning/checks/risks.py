@@ -1,4 +1,4 @@
-"""The risk of each action, and which topics must be measured to judge it."""
+"""Risks of actions, and the topics that must be measured to assess them."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ if TYPE_CHECKING:
 
 
 PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
-"""Topic, namespace or cluster → its planned configs that delete records."""
+"""Topic, namespace or cluster → planned configs that delete records."""
 
 
 def find_access_reason(action: Update, situation: Situation) -> Reason | None:
-    """Return the reason that an update opens or closes a resource to everyone; `None` if it does not."""
+    """Return why an update gives or takes access from every principal, or `None` if it does not."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
-    if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writers
+    if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writes
         return None
     before = {path for path in list_fields(action.before) if path.startswith(ACLS)}
     after = {path for path in before if changes.get(path, path) is not None}
@@ -100,10 +100,10 @@ def _collect_rules_above(action: Update, situation: Situation) -> set[str]:
 
 
 class Impact:
-    """Assesses the risk of actions by the sizes of topics, and collects topics that must still be measured."""
+    """Assesses the risk of actions by topic sizes, and collects topics that must be measured."""
 
     def __init__(self, situation: Situation, measures: Measures, actions: Iterable[Action]) -> None:
-        """`actions`: the whole plan, because the loss of one may depend on another."""
+        """Take all actions of the plan, because the loss of one may depend on others."""
         self._situation = situation
         self._measures = measures
         self._planned = {
@@ -119,12 +119,12 @@ class Impact:
 
     @property
     def unmeasured(self) -> Cuts:
-        """Topics to measure, those with a risk first → timestamps before which their records would expire."""
+        """Topic to measure → timestamp before which its records would expire. Topics with a risk come first."""
         addresses = (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
         return {address: tuple(sorted(self._cuts.get(address, ()))) for address in addresses}
 
     def judge(self, action: Action) -> Action:
-        """Return the action with its risk, reasons and estimate."""
+        """Return the action with risk, reasons and estimate."""
         match action:
             case Update():
                 return self._assess_update(action)
@@ -185,7 +185,7 @@ class Impact:
         risk = Risk.NONE
         if any(change.path == "partitions" for change in action.changes):
             reasons.append(Reason.PARTITIONS_INCREASE)
-            risk = Risk.IRREVERSIBLE  # keys change partitions
+            risk = Risk.IRREVERSIBLE  # keys are assigned to other partitions
         lost, cost = self._find_loss_by_update(action), self._switching.cost(action)
         if lost.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
@@ -215,7 +215,7 @@ class Impact:
         )
 
     def _estimate_replication(self, action: Update) -> tuple[int, int] | None:
-        """Return bytes that brokers copy, and the partition count; `None` if no replicas move."""
+        """Return the bytes that brokers copy and the partition count, or `None` if no replica moves."""
         topic = action.before
         change = next((candidate for candidate in action.changes if candidate.path == "replicationFactor"), None)
         if change is None or not isinstance(topic, Topic):
@@ -237,7 +237,7 @@ class Impact:
         return total
 
     def _find_added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Two changes may delete together what neither does alone: unset a topic's retention, lower its namespace's."""
+        """Two actions together may delete records, such as lower retention of a topic and of its namespace."""
         layers = [layer for layer, _ in self._list_config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
@@ -251,7 +251,6 @@ class Impact:
     def _find_topic_loss(self, address: Address, topic: Topic, planned: PlanResult) -> Loss:
         limits = self._situation.find_capabilities(topic.cluster)
 
-        # The brokers' default below an unset cluster property is unknown.
         of_cluster = planned.get(cluster_address(topic.cluster), {})
         gone = {key for key, value in of_cluster.items() if value is None}
         beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
@@ -364,7 +363,7 @@ class Impact:
         )
 
     def _assess_copied_delete(self, action: Delete) -> Delete:
-        """The records were copied; only the offsets are lost."""
+        """Copied records are not lost, but their offsets are."""
         measure = self.measure(action.address, is_wish=True)
         estimate = Estimate() if measure is None else Estimate(measure.bytes, measure.records, groups=measure.groups)
         return replace(action, risk=Risk.IRREVERSIBLE, estimate=estimate)
@@ -399,7 +398,7 @@ class Impact:
         return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
-        """Return the measurement of a topic, or record it as missing; `is_wish`: no risk depends on it."""
+        """Return a topic's measurement, or request it. With `is_wish`, no risk depends on it."""
         source = find_planned_source(address, self._situation)
         if source is not None:
             return measure_source(source, self._situation, self.measure)

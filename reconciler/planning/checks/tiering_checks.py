@@ -1,4 +1,4 @@
-"""Checks of tiering, and the cost of switching it."""
+"""Checks of tiering, and costs of tiering changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MAX_NAMES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of switching a topic's tiering; unless `is_known`, possible losses were not measured."""
+    """Cost of a topic's tiering change. `is_known` is false if possible losses were not measured."""
 
     unreadable: tuple[Unreadable, ...] = ()
     uploads: int = 0
@@ -74,12 +74,12 @@ class Cost:
 
     @property
     def is_loss(self) -> bool:
-        """Whether records are, or may be, lost."""
+        """Whether records are or may be lost."""
         return bool(self.unreadable) or not self.is_known or self.backlog.expires
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Reasons to review the action that switches tiering."""
+        """Reasons to review the action."""
         lost = (Reason.BECOMES_UNREADABLE,) if self.unreadable or not self.is_known else ()
         expires = (Reason.RETENTION_LOWERED,) if self.backlog.expires else ()
         unknown = () if self.is_known and self.backlog.is_known else (Reason.UNMEASURED,)
@@ -87,7 +87,7 @@ class Cost:
 
     @property
     def estimate(self) -> Estimate:
-        """Bytes that the switch deletes and uploads."""
+        """Bytes that the change deletes and uploads."""
         size = sum(lost.bytes for lost in self.unreadable) + self.backlog.bytes
         return Estimate(size, uploads=self.uploads, unreadable=self.unreadable)
 
@@ -99,7 +99,7 @@ class _Switch:
     now: Configs
     then: Configs
     is_one: bool
-    """A single switch for both directions (KIP-405): switching it off deletes remote records."""
+    """A single switch for uploads and reads (KIP-405). Switching it off deletes remote records."""
 
     @property
     def deletes(self) -> bool:
@@ -115,7 +115,7 @@ class _Switch:
 
     @property
     def ends_uploads(self) -> bool:
-        """Whether uploads end, so that records waiting for upload expire by their retention."""
+        """Whether uploads end, so that records waiting for upload may expire."""
         was_on = self.seen.state == TieringState.ENABLED and read_switches(self.now).write
         return was_on and not self.is_one and not read_switches(self.then).write
 
@@ -126,12 +126,12 @@ class _Switch:
 
 
 def warnings_of_switching(review: Review) -> Iterator[PlanFinding]:
-    """Yield effects of switching tiering, apart from losses."""
+    """Warn about effects of tiering changes other than losses."""
     yield from TieringImpact(review.situation, review.list_topics_below, review.measure).warnings(review.actions)
 
 
 class TieringImpact:
-    """Computes what switching the tiering of topics costs."""
+    """Computes the cost of tiering changes."""
 
     def __init__(self, situation: Situation, below: Below, measure: Measuring, backlog: Backlog | None = None) -> None:
         self._backlog = backlog
@@ -141,11 +141,11 @@ class TieringImpact:
         self._switch_reader = SwitchReader(situation)
 
     def cost(self, action: Action) -> Cost:
-        """Return the cost of an action; empty if it switches nothing."""
+        """Return the cost of an action; it is empty without a tiering change."""
         return sum(map(self._compute_cost, self._find_switches(action)), Cost())
 
     def warnings(self, actions: Sequence[Action]) -> Iterator[PlanFinding]:
-        """Yield offsets that become hidden or will never be uploaded, and other effects."""
+        """Yield offsets that become unreadable or are never uploaded, and other effects."""
         for action in actions:
             wanted = self._situation.wanted.get(action.address)
             source = wanted.source if wanted is not None else None
@@ -170,7 +170,7 @@ class TieringImpact:
                     yield from self._find_switch(topic)
 
     def _is_switched_nearer(self, address: Address, topic: Address) -> bool:
-        """If the topic or a nearer namespace changes switches, that action has the cost."""
+        """If the topic or a nearer namespace changes tiering, that action has the cost."""
         tiers = self._situation.list_nearest_namespaces(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
         nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
         return any(
@@ -263,7 +263,7 @@ class TieringImpact:
 
     @cached_property
     def _replicas(self) -> Mapping[str, Sequence[Address]]:
-        """Cluster id and revision of a source → its declared read replicas; names can change."""
+        """Cluster id and revision of a source → its declared read replicas. Ids do not change, but names do."""
         replicas: dict[str, list[Address]] = {}
         for address, wanted in sorted(self._situation.wanted.items()):
             topic = wanted.resource
@@ -273,7 +273,7 @@ class TieringImpact:
 
 
 def _report_decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
-    """Switching tiering off decided about remote data already (F-K-057)."""
+    """Switching tiering off has already decided about remote data (F-K-057)."""
     was_kept = switch.seen.state == TieringState.DISABLED and read_disable_policy(switch.now) != "delete"
     if was_kept and read_switches(switch.then).is_off and read_disable_policy(switch.then) == "delete":
         yield PlanFinding(
@@ -303,7 +303,7 @@ _FIELD: Final = ("spec", "localRetention")
 
 
 def warnings_of_copying_off(review: Review) -> Iterator[PlanFinding]:
-    """Yield policies that set local retention without effect, because they disable copying (KIP-950)."""
+    """Warn about policies whose local retention has no effect, because copying is disabled (KIP-950)."""
     situation = review.situation
     topics: dict[str, list[Address]] = {}
     for address in sorted(situation.wanted):
@@ -334,12 +334,12 @@ _PAIRS: Final = (
     (("retention.local.target.ms", "local.retention.ms"), "retention.ms"),
     (("retention.local.target.bytes", "local.retention.bytes"), "retention.bytes"),
 )
-"""Local targets in either platform's words, and the total that each must not exceed."""
+"""Configs of local retention, and the total retention that they must not exceed."""
 _SEGMENT: Final = "segment.bytes"
 
 
 def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of the tiering of topics and namespaces, at the resource that declares it."""
+    """Yield problems of tiering at the resource that declares it."""
     acting = ActingConfigs(situation)
     reported: set[tuple[str | None, str]] = set()
     right: set[Hashable] = set()
@@ -351,13 +351,13 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
         if situation.can_plan(address) and _has_directions(situation.find_capabilities(resource.cluster)):
             likeness = _make_equality_key(resource, situation.observed.get(address))
             if likeness in right:
-                continue  # topics of one policy are judged once
+                continue  # other topics of the same policy have the same problem
             judged = _TieringChecker(address, wanted, acting.of(resource), frozenset(resource.spec.configs), situation)
             findings = list(judged.all())
             if likeness is not None and not findings:
                 right.add(likeness)
             for finding in findings:
-                # A policy's problem is reported once, not for each topic.
+                # A policy's problem is reported once instead of for each topic.
                 is_policys = any(place.startswith("policy/") for place, _ in finding.marks) and not any(
                     place == address and path[:2] == ("spec", "configs") for place, path in finding.marks
                 )
@@ -372,7 +372,6 @@ def _has_directions(capabilities: Capabilities) -> bool:
 
 
 def _make_equality_key(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
-    """`None` if the cluster has configs that the files do not."""
     if not isinstance(resource, Topic):
         return None
     initial: tuple[tuple[str, str], ...] | None = None
@@ -384,7 +383,7 @@ def _make_equality_key(resource: Topic | Namespace, seen: Observed | None) -> Ha
 
 
 def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
-    """Yield clusters without tiering whose topics require it."""
+    """Warn about clusters without tiering whose topics require it."""
     situation = review.situation
     acting = ActingConfigs(situation)
     if not any(_is_off(cluster, situation, acting) for cluster in situation.trusted):
@@ -458,7 +457,7 @@ class _TieringChecker:
         )
 
     def _check_segment(self) -> Iterator[PlanFinding]:
-        """Size retention deletes whole segments until below its limit: none would stay."""
+        """Size retention deletes whole segments, so it must allow more than one."""
         if "retention.bytes" not in self.acting or read_switches(self.acting).is_off:
             return
         segment = self.acting.get(_SEGMENT, (EMBEDDED_CONFIGS[_SEGMENT].default or "0", "default"))[0]
@@ -493,14 +492,14 @@ class _TieringChecker:
             yield self.address if key in self.own else Address(origin), ("spec", "configs", key)
 
 
-# Checks use planned values over the brokers' defaults (F-K-071).
+# Checks use planned values, or else the brokers' defaults (F-K-071).
 
 
 _CHECKED_CONFIGS: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}
 
 
 def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of tiered topics that brokers would reject; those of a namespace once."""
+    """Yield problems of tiered topics that brokers would reject. A namespace's problems are reported once."""
     acting, reported = ActingConfigs(situation), set[tuple[str, str]]()
     right: set[Hashable] = set()
     for address, wanted, topic in _list_tiered_topics(situation):
@@ -510,7 +509,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
             own = {key: value for key, (value, _) in acting.of(topic).items()}
         likeness = topic.cluster, live.get(ENABLE), frozenset((key, own[key]) for key in _CHECKED_CONFIGS & own.keys())
         if likeness in right:
-            continue  # topics of one policy are judged once
+            continue  # other topics of the same policy have the same problem
         if live.get(ENABLE) == "true" and ENABLE not in own:
             yield _report_undeclared_switch(address, wanted)
             continue
@@ -534,7 +533,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def warnings_of_tiered_topics(review: Review) -> Iterator[PlanFinding]:
-    """Yield configs without effect because the topic is not tiered."""
+    """Warn about configs without effect because the topic is not tiered."""
     situation = review.situation
     for address, wanted, topic in _list_tiered_topics(situation):
         known = situation.find_capabilities(topic.cluster).configs
@@ -584,7 +583,7 @@ def _read_broker_defaults(capabilities: Capabilities) -> dict[str, str]:
 def _check_disabling(
     address: Address, wanted: WantedResource, own: Mapping[str, str], capabilities: Capabilities
 ) -> Iterator[PlanFinding]:
-    """Impossible before KIP-950, and it must be declared."""
+    """Disabling is impossible before KIP-950, and the files must declare it."""
     if not capabilities.untiering:
         yield PlanFinding(
             address,

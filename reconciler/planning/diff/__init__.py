@@ -1,1 +1,1 @@
-"""What to do about each address: three-way, one address after the other."""
+"""Decide actions by comparing desired, recorded and observed resources."""

@@ -1,4 +1,4 @@
-"""Decide for one address: create, adopt, update, or nothing."""
+"""Create, adopt, update or keep one resource."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Decision:
     errors: list[PlanFinding] = field(default_factory=list)
     warnings: list[PlanFinding] = field(default_factory=list)
     settled: set[Address] = field(default_factory=set)
-    """Recorded addresses missing in the files that are already decided."""
+    """Recorded addresses that are missing in the files and already decided."""
 
     def refuse(
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[FieldMark, ...] = ()
     ) -> None:
-        """Add an error; `marks` are the fields concerned."""
+        """Add an error. `marks` are the fields concerned."""
         self.errors.append(PlanFinding(address, source, message, hint, marks))
 
     def warn(
@@ -69,7 +69,7 @@ class Decision:
         self.warnings.append(PlanFinding(address, source, message, hint, marks))
 
     def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
-        """Warn that a resource stays as a command left it; `now` is its role or location."""
+        """Warn that a resource keeps the role or location `now`, which a command set."""
         self.held.append(HeldChange(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
 
@@ -89,9 +89,9 @@ class AddressView:
 
 
 def compute_precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
-    """Return the fingerprint of the live fields that a decision depends on; empty if it depends on absence.
+    """Return the fingerprint of the observed fields that a decision depends on. A missing resource has none.
 
-    Excludes offsets, sizes and times, which change by themselves.
+    Offsets, sizes and times are excluded, because they change without a request.
     """
     if before is None:
         return ""
@@ -139,7 +139,7 @@ def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
 
 
 def drop_unset_origins(origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the origins without those of unset fields: in an adopted resource no field was unset yet."""
+    """Return the origins without unset fields, because an adoption unsets none."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
 
@@ -191,7 +191,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Return the change of tiering as a transition (KIP-950), `None` without one, and the other differences."""
+    """Separate a change of tiering, which is a transition (KIP-950), from the other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -221,7 +221,7 @@ def separate_tiering(
 
 
 def is_disabling(before: Observed) -> bool:
-    """Return whether the tiering of a topic is being switched off."""
+    """Return whether a topic's tiering is being disabled."""
     return _read_state(before) is TieringState.DISABLING
 
 
@@ -256,7 +256,7 @@ def find_tiering_problems(
 def _find_undeclared_switch(
     switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
 ) -> tuple[str, list[Address]] | None:
-    """The last declaration of a switch that is on must stay (F-K-075)."""
+    """Removing the last declaration of an enabled switch is rejected (F-K-075)."""
     look = SwitchReader(situation)
     for key in _MUST_BE_DECLARED:
         if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
@@ -307,7 +307,7 @@ _HINT_UNTOUCHED = "These rules stay. Access that only the deleted rules allowed 
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
-    """Return whether a namespace exists only as a prefix, without its rules."""
+    """Return whether a namespace exists only as a prefix, without its access rules."""
     resource, seen = wanted.resource, before.resource
     if (
         not isinstance(resource, Namespace)
@@ -350,7 +350,7 @@ def _pick_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tupl
 
 
 def find_surviving_rules(before: Observed, gone: Resource) -> tuple[str, ...]:
-    """Return the access rules that stay after a delete, as text."""
+    """Return the access rules that remain after a delete, as text."""
     observed = before.resource
     if not isinstance(observed, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
@@ -365,7 +365,7 @@ def find_surviving_rules(before: Observed, gone: Resource) -> tuple[str, ...]:
 
 
 def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
-    """Warn of access rules of others that survive a delete."""
+    """Warn about other owners' access rules that remain after a delete."""
     left = find_surviving_rules(before, gone)
     if not left:
         return
@@ -380,7 +380,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn that rules of a topic may survive its deletion outside reconciler."""
+    """Warn that a topic's rules may remain after its deletion outside reconciler."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -398,7 +398,7 @@ def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, de
 
 
 def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: Decision) -> None:
-    """Warn of topics that stay under the prefix of a deleted namespace."""
+    """Warn about topics that remain under the prefix of a deleted namespace."""
     if not _is_rule_namespace(namespace, situation):
         return
     gone = {action.address for action in decision.actions if isinstance(action, Delete)}
@@ -418,7 +418,7 @@ def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: De
 
 
 def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn of rules that an adopted, forgotten namespace leaves."""
+    """Warn about rules that remain when an adopted namespace is forgotten."""
     namespace = last.resource
     if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rule_namespace(namespace, situation):
         return
@@ -446,11 +446,11 @@ GOING: Final = "DELETING"
 
 
 UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
-"""An unfinished move or unmount left the seal, and the files do not ask for it: allow writes again."""
+"""Removes the seal that an unfinished move or unmount left, so that the topic accepts writes."""
 
 
 def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Create, adopt or update a desired resource that changes in place, or do nothing."""
+    """Create, adopt, update or keep a resource that can change in place."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
     if before is None:
         plan_creation(sides, decision)
@@ -473,7 +473,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
 
 
 def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
-    """Add the creation of a missing resource to `decision`; if it was recorded, also drift."""
+    """Add the creation of a missing resource to `decision`. If it was recorded, also add drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
@@ -513,7 +513,7 @@ def plan_deletion(
 def plan_adoption(
     sides: AddressView, before: Observed, differing: Differences, reason: Reason, moved_from: Address | None = None
 ) -> Adopt:
-    """Return the adoption of an existing resource; remaining differences are changed after it."""
+    """Return the adoption of an existing resource. Other actions change the remaining differences."""
     wanted = sides.wanted
     after: Resource = adopt_observed_values(wanted, before) if differing.changes else wanted.resource
     return Adopt(
@@ -548,7 +548,7 @@ def plan_update(sides: AddressView, before: Observed, differing: Differences) ->
 def change(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
-    """Add the actions that change an existing resource, tiering first."""
+    """Add the actions that change an existing resource. Tiering changes first."""
     move, rest = separate_tiering(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
@@ -557,7 +557,7 @@ def change(
 
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
-    """Return the differences of an address from its observed resource, in fields that the platform stores."""
+    """Return the differences between an address and its observed resource in fields that the platform stores."""
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if not capabilities.tells_own:
         before = _fill_defaults(sides, before, capabilities)
@@ -584,7 +584,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 
 def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
-    """Return the topic with the defaults of declared configs: the platform does not tell them from set values."""
+    """The platform does not report whether a value is set or the default."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return before
@@ -634,14 +634,13 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         decision.warn(sides.address, sides.wanted.source, message, "To apply it, take the rule out of ignoreDrift.")
     if _refuse_changes(sides, before, differing.changes, situation, decision):
         return
-    # A separate action, so that changes of the record are visible.
+    # A separate action shows changes of the record.
     if differing.record_changes or (differing.is_stale and not differing.changes):
         decision.actions.append(plan_adoption(sides, before, differing, Reason.RECORD_ONLY))
     change(sides, before, differing, situation, decision)
 
 
 def _drop_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
-    """Partitions cannot be removed."""
     added = next((item for item in differing.changes if item.path == PARTITIONS and item.drift), None)
     if added is None or not isinstance(added.before, int) or not isinstance(added.after, int):
         return differing
@@ -660,7 +659,7 @@ def _drop_added_partitions(sides: AddressView, differing: Differences, decision:
 def _refuse_changes(
     sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
 ) -> bool:
-    """Add errors for impossible changes; return whether there are any."""
+    """Add errors for impossible changes. Return whether there are any."""
     if is_disabling(before):
         decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
@@ -698,7 +697,7 @@ def _is_quota(path: str) -> bool:
 
 
 def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a cluster whose identity is the expected one."""
+    """Decide about a cluster that has the recorded identity."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return
@@ -714,7 +713,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
             )
         )
         return
-    # Some platforms only report the identity.
+    # Some platforms report only the identity.
     seen = sides.before or Observed(cluster)
     before = replace(seen, incarnation=identity.cluster_id)
     differing = compare(sides, before, situation)

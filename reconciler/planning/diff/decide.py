@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 
 
 def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether a mirror or Mounting decides about a topic, instead of the topic's manifest."""
+    """Return whether a mirror or Mounting decides about a topic instead of the topic's manifest."""
     return is_mirror(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
 
 
 def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings_by_topic.get(sides.address)
     before = sides.before
-    if mounting is not None:  # detached, or another topic has the name
+    if mounting is not None:  # unmounted, or another topic has the name
         is_other = before is not None and is_stranger(mounting, before, situation)
         return mounting.spec.state == "unmounted" or is_other
     cluster = sides.address.split("/")[1]
@@ -107,17 +107,19 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         wanted = situation.wanted[address]
         if address in refused:
             if wanted.moved_from is not None:
-                decision.settled.add(wanted.moved_from)  # it moves once the error is fixed, and must not be deleted
+                decision.settled.add(
+                    wanted.moved_from
+                )  # after the error is fixed the topic moves, so it must not be deleted
             continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
-            continue  # other half of a refused link
+            continue  # the other half of a rejected link
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_in_transition_state(before)
         is_simple = is_simple and not (
             before is not None and (before.topic.is_sealed or before.topic.filled is not None)
         )
-        # For most topics, equality is the only cost.
+        # Most topics are unchanged, and this comparison is cheap.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
         if is_same and not find_hidden_values(situation, wanted, last, before):
             continue
@@ -221,7 +223,7 @@ def _find_shared_topics(situation: Situation) -> frozenset[Address]:
 
 
 def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
-    """Return observed addresses in this workspace's scope that are neither declared nor recorded."""
+    """Return observed addresses of the selection that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
     patterns, moved = situation.request.guards.only, frozenset(situation.topics_moved_away.values())
@@ -266,7 +268,7 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def adopt_again(situation: Situation, decision: Decision) -> None:
-    """Adopt resources again that another workspace took over, if an allowance permits it and nothing else changes."""
+    """Adopt resources that another workspace took over, if an allowance permits it and nothing else changes."""
     allowed = [
         allowance
         for allowance in collect_allowances(situation.request.guards, situation.request.selection)

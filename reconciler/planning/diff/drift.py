@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def build_drift_filter(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
-    """Return a function that returns the reason to ignore drift of a field, or `None`."""
+    """Return a function that returns why drift of a field is ignored, or `None`."""
     rules = [rule for rule in guards.ignore_drift if rule.until >= today]
     if not rules:
         return lambda _address, _path: None
@@ -53,14 +53,14 @@ def build_drift_filter(guards: Guards, today: date) -> Callable[[Address, str], 
 
 
 def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
-    """Yield rules of ignored drift that match no resource or field."""
+    """Warn about rules of ignored drift that match no resource or field."""
     situation = review.situation
     request = situation.request
     if request.options.is_destroy:
         return
     for rule in request.guards.ignore_drift:
         if rule.until < request.today:
-            continue  # expired, which is an error
+            continue  # expired rules are errors
         addresses = [address for address in _list_known_addresses(situation) if matches_pattern(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):
             continue
@@ -98,13 +98,13 @@ def _format_resources(addresses: list[Address]) -> str:
     return addresses[0] if len(addresses) == 1 else f"the {len(addresses)} resources it matches"
 
 
-# The record keeps what was applied, so the next plan still sees the changes of the files.
+# The record stores the applied values, so the next plan still finds changes of the files.
 
 
 def keep_only_drift(decision: Decision, situation: Situation) -> None:
     """Keep only actions that revert drift: changed fields and missing resources.
 
-    A recreated mirror is copied or paused again. Irreversible drift becomes a warning.
+    A recreated mirror is copied or paused again. Drift that cannot be reverted becomes a warning.
     """
     reverting = list(_find_reverting_actions(decision, situation))
     made = {action.address for action in reverting if isinstance(action, Create)}
@@ -140,7 +140,7 @@ def _find_reverting_actions(decision: Decision, situation: Situation) -> Iterato
 
 
 def _revert_update(action: Update, situation: Situation, decision: Decision) -> Iterator[Update]:
-    """Revert to recorded values, whatever the files declare; if they declare the observed value, revert nothing."""
+    """Revert to recorded values. Nothing is reverted if the files declare the observed value."""
     last = situation.recorded.get(action.address)
     moved = {finding.path: finding.recorded for finding in decision.drift if finding.address == action.address}
     _warn_of_renamed(action, moved, decision)
@@ -226,10 +226,9 @@ def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
 
 
 def _choose_resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
-    """`None` if it would be another resource at the same address."""
     if not isinstance(wanted, MirrorTopic):
         return last if type(last) is type(wanted) else None
-    # A mirror has only its own configs; the rest follows its source.
+    # A mirror has only its own configs; other fields follow its source.
     is_same = isinstance(last, MirrorTopic) and (last.link, last.source, last.state) == (
         wanted.link,
         wanted.source,

@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 NEVER_RESET: Final = ("replicationFactor", "partitions")
-"""Fields without a default: removing them from the files changes nothing."""
+"""Fields without a default; removing them from the files changes nothing."""
 
 
 _UNSET_ORIGINS: Final = frozenset({DEFAULT, ALTERED})
 
 STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
-"""States of a topic without a transition in progress."""
+"""Tiering states of a topic without a transition in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Changes to make on the platform, drift, and changes that only the record needs."""
+    """Changes on the platform, drift, and changes that only the record needs."""
 
     changes: tuple[Change, ...] = ()
     drift: tuple[DriftFinding, ...] = ()
     held: tuple[tuple[Change, str], ...] = ()
-    """Changes of the files that an ignored drift holds back, with its rule."""
+    """Changes of the files that an ignored drift prevents, each with the rule."""
     record_changes: tuple[Change, ...] = ()
     is_stale: bool = False
     """Whether the record differs from the files although the platform does not."""
@@ -55,18 +55,18 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How fields are compared: `ignored` returns the rule for a path, `is_recorded` selects fields of the record."""
+    """How to compare fields. `ignored` returns the rule for a path, and `is_recorded` selects fields of the record."""
 
     catalog: Mapping[str, ConfigKey]
     ignored: Callable[[Address, str], str | None]
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
     hiding: tuple[HiddenValue, ...] = ()
-    """Configs set outside that hide declared values; they are reset."""
+    """Configs set outside the files that hide declared values. The plan resets them."""
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
-    """Return whether a topic certainly needs no action; if `False`, compare all its fields."""
+    """Return whether a topic needs no action. If `False`, all its fields must be compared."""
     want, was, seen = wanted.resource, last.resource, before.resource
     if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
         return False
@@ -92,7 +92,7 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
 def find_differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
-    """Compare the fields of one address. Without a record in `last`, nothing is drift or reset."""
+    """Compare the fields of one address. Without a record, no field is drift or reset."""
     want, seen = list_fields(wanted.resource), list_fields(before.resource)
     was = list_fields(last.resource) if last else {}
     fields = _Fields(address, want, was, seen, wanted, last, before)
@@ -110,7 +110,7 @@ def find_differences(
         if moved:
             drift.append(replace(moved, ignored=rule))
         change = fields.change(path, how.catalog)
-        # Drift and adopted differences can be ignored, not changes of the files.
+        # Drift and adopted differences can be ignored, but not changes of the files.
         if change and rule and (moved or last is None):
             held += [(change, rule)] if moved and not change.drift else []
         elif change:
@@ -189,7 +189,7 @@ class _Fields:
 
     def _was_applied(self, path: str) -> bool:
         if path == OBJECT_STORAGE:
-            return False  # identified by the storage id, not by the recorded URL
+            return False  # the storage id identifies it instead of the recorded URL
         return path in self.was or (self.last is not None and self.last.origins.get(path) in _UNSET_ORIGINS)
 
     def _stays_unset(self, path: str) -> bool:
@@ -208,13 +208,13 @@ class _Fields:
 def report_drift(
     address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
 ) -> DriftFinding:
-    """Return a drift finding; its fingerprint covers `meaning`, the observed value in canonical form."""
+    """Return a drift finding. The fingerprint covers `meaning`, the observed value in canonical form."""
     mark = hash_value([address, path, to_json_types(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 
 def _find_hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-    """`None` if the hidden value was never applied."""
+    """Return `None` if the hidden value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or is_equal_value(path, hidden.recorded, value, catalog):
         return None

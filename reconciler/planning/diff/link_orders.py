@@ -1,4 +1,4 @@
-"""Decide orders about links: create, alter, pause, resume, delete."""
+"""Decide orders about links."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HINT_LOCATION: Final = "Correct its location. A cluster that was never created 
 
 
 def build_ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
-    """Return the links that orders create, with their other halves."""
+    """Return the links that orders create and their other halves."""
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
         if has_two_halves(order.resource):
@@ -103,7 +103,7 @@ def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> 
 def _alter_link(
     order: AlterLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    """The record stays, so the next plan shows the change as drift."""
+    """The record does not change, so the next plan shows the change as drift."""
     fields = {**link.spec.to_json(), **order.fields}
     try:
         spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})

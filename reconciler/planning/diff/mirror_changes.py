@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 CATCH_UP: Final = "catch-up"
-"""Job before a promotion: copies until the mirror has no lag, while the lag shrinks."""
+"""Job before a promotion that copies until the lag is zero or no longer shrinks."""
 
 _COPYING_STATES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
 _RISK_BY_VERB = {
@@ -78,16 +78,18 @@ _RISK_BY_VERB = {
     "failover": Risk.DATA_LOSS,
     "truncate-and-restore": Risk.DATA_LOSS,
 }
-"""Risk by verb; other verbs are disruptive."""
+"""Risk by verb. Other verbs are disruptive."""
 
 
 def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Decide about one mirror."""
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.find_capabilities(mirror.cluster).links:
-        return  # the link is refused
+        return  # the link has errors
     way = find_way_to_role(mirror, situation)
-    if follows_other_source(mirror, sides.before):  # half of another link in a chain, with its own entry
+    if follows_other_source(
+        mirror, sides.before
+    ):  # the mirror belongs to another link of a chain and has its own manifest entry
         sides = replace(sides, before=None)
     if way is None:
         _plan_new_mirror(sides, mirror, situation, decision)
@@ -131,7 +133,7 @@ def _check_existing_topic(
     sides: AddressView, mirror: MirrorTopic, topic_seen: Observed | None, situation: Situation, decision: Decision
 ) -> None:
     topic = as_topic(mirror)
-    # A topic that was unmounted and mounted again has a new id.
+    # A topic that was mounted again has a new id.
     is_ours = topic in situation.mountings_by_topic or (
         topic in situation.recorded and situation.exists_as_recorded(topic)
     )
@@ -175,7 +177,7 @@ def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
 def _recreate_failed(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Only recreation repairs a FAILED mirror, and it needs an allowance."""
+    """A FAILED mirror must be recreated, which needs an allowance."""
     delete = plan_deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
     legal = ", ".join(MIRROR.list_legal_verbs(MirrorStatus.FAILED))
     if (
@@ -238,13 +240,13 @@ def _plan_verbs(
 
 
 _PAUSE_ROLES: Final = {"pause": ("mirroring", "paused"), "resume": ("paused", "mirroring")}
-"""Verbs that toggle the pause, and the role before and after."""
+"""Verbs that pause and resume, with the roles before and after."""
 
 
 def _revert_pause(
     move: Transition, sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision
 ) -> bool:
-    """A changed pause is drift, unless ignored; `False` if the files request it."""
+    """A changed pause is drift. Return `False` if the drift is ignored or the files request the change."""
     last = sides.last.resource if sides.last is not None else None
     if move.verb not in _PAUSE_ROLES or not isinstance(last, MirrorTopic) or last.state != mirror.state:
         return False
@@ -258,7 +260,7 @@ def _revert_pause(
 
 
 def _use_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
-    """Only the transition, which may be blocked, may record another role."""
+    """Only the transition may record another role, and it may be blocked."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic):
         return sides
@@ -268,7 +270,7 @@ def _use_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic
 def _converge_mirror(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """A stopped mirror gets its configs from its Topic manifest, if any."""
+    """The Topic manifest declares the configs of a stopped mirror."""
     if is_mirroring(before) or as_topic(mirror) not in situation.wanted:
         converge(sides, situation, decision)
     elif sides.last is None:
@@ -278,7 +280,7 @@ def _converge_mirror(
 def _update_denials(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Deny writes to exactly the principals that rules allow; the end of mirroring removes denials."""
+    """Deny writes to exactly the principals that rules allow. When mirroring ends, denials are removed."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic) or not is_mirroring(before) or mirror.state not in COPYING:
         return
@@ -332,14 +334,14 @@ def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, s
 
 
 def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether jobs, rather than the platform, copy a mirror and change its role."""
+    """Return whether jobs instead of the platform copy a mirror and change its role."""
     return situation.find_capabilities(mirror.cluster).mirrors.by_jobs
 
 
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Return the action for a verb in `step`; `mirror` is declared, `seen` observed."""
+    """Build the action for a verb. `mirror` is the declared and `seen` the observed mirror."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -362,7 +364,7 @@ def build_transition(
 def build_catch_up(
     sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None
 ) -> RunJob:
-    """Return the job that copies the lag before a promotion; `timeout_ms` limits how long the lag may not shrink."""
+    """Build the job that copies the lag before a promotion. It fails if the lag does not shrink for `timeout_ms`."""
     patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -383,7 +385,7 @@ def _read_lag_timeout(mirror: MirrorTopic, situation: Situation) -> int | None:
 
 
 def build_first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
-    """Return the job that copies a mirror up to its source's current end."""
+    """Build the job that copies a mirror up to its source's current end."""
     return RunJob(
         address=sides.address,
         job="mirror",
@@ -404,11 +406,11 @@ def _warn(sides: AddressView, message: str, hint: str, decision: Decision) -> No
 
 
 _ENDED_STATES: Final = frozenset({"FAILED", "STOPPED"})
-"""States in which a mirror can be deleted whatever its link's filters match."""
+"""States in which a mirror can be deleted even if its link's filters match it."""
 
 
 def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
-    """Return whether a deleted mirror would be created again by its link, whose planned filters match it."""
+    """Return whether the link's planned filters match a mirror, so that the link would create it again."""
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic) or seen.state in _ENDED_STATES:
         return False
@@ -422,7 +424,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
 
 
 def forget_for_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Forget a mirror that its link would create again: change the link's filters before deleting it."""
+    """Forget a mirror that its link would create again. The link's filters must change before the mirror is deleted."""
     mirror = seen.resource
     link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
     wanted = situation.wanted.get(link)
@@ -450,9 +452,9 @@ def _refuse_auto_created(address: Address, mirror: MirrorTopic, source: str | No
 
 
 def decide_automatic(situation: Situation, decision: Decision) -> None:
-    """Delete mirrors that links created and no longer match, if an allowance names their exact address.
+    """Delete mirrors that links created and no longer match, if allowances name their exact addresses.
 
-    Others are listed in one warning per link.
+    One warning per link lists the others.
     """
     allowed = collect_allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
@@ -483,13 +485,13 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
 
 
 def is_in_transition(seen: Observed) -> bool:
-    """Return whether a mirror is in a transition in which it cannot be deleted."""
+    """Return whether a mirror is in a transition that prevents its deletion."""
     status = find_mirror_status(seen) if isinstance(seen.resource, MirrorTopic) else None
     return status is not None and "delete" not in MIRROR.list_legal_verbs(status)
 
 
 def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -> None:
-    """Reject the deletion of a mirror in a transition."""
+    """Reject the deletion of a mirror during a transition."""
     decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
     decision.refuse(
         address,
@@ -500,7 +502,7 @@ def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -
 
 
 def find_mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
-    """Return the mirror that a recorded topic has become, to be destroyed as that topic."""
+    """Return the mirror that a recorded topic has become, to delete it as that topic."""
     seen = situation.observed.get(as_mirror(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
     return seen if situation.request.options.is_destroy and is_it and is_mirroring(seen) else None
@@ -511,7 +513,7 @@ _ENDING_VERBS: Final = frozenset({"failover", "promote"})
 
 
 def report_transitions(situation: Situation, decision: Decision) -> None:
-    """Report restores and reversals in progress, including those of undeclared mirrors."""
+    """Report restores and reversals in progress, also of undeclared mirrors."""
     if situation.request.options.is_destroy:
         return
     reported = _list_reported(decision)
@@ -548,7 +550,7 @@ def _list_reported(decision: Decision) -> frozenset[Address | None]:
 
 
 def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether to skip a Topic manifest, because the topic is or becomes a mirror; report it."""
+    """Return whether a Topic manifest is skipped because the topic is or becomes a mirror. Report it."""
     address = as_mirror(sides.address)
     entry, seen = situation.desired_mirrors.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
@@ -569,7 +571,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
 
 
 def is_freed_topic(topic: Address, situation: Situation) -> bool:
-    """Return whether this plan turns a live mirror into an ordinary topic."""
+    """Return whether this plan turns a mirror into an ordinary topic."""
     if not is_mirroring(situation.observed.get(as_mirror(topic))):
         return False
     own = situation.desired_mirrors.get(as_mirror(topic))
@@ -582,7 +584,7 @@ def is_freed_topic(topic: Address, situation: Situation) -> bool:
 
 
 def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
-    """Return the topic that a mirror becomes, as observed, once its mirroring ends."""
+    """Return the observed topic that a mirror becomes when mirroring ends."""
     seen = situation.observed.get(as_mirror(sides.address))
     if (
         seen is None
@@ -598,7 +600,7 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
 
 
 def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
-    """Adopt the topic that a mirror becomes, and apply the topic's manifest, once mirroring ends."""
+    """Adopt the topic that a mirror becomes, and apply the topic's manifest when mirroring ends."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
     decision.actions += adapt_to_missing_topic(after_stop.actions)
@@ -607,13 +609,13 @@ def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situati
 
 
 def belongs_to_entry(topic: Address, situation: Situation) -> bool:
-    """Return whether a topic is a former mirror that its link's manifest still declares as a mirror."""
+    """Return whether a topic is a former mirror that its link still declares as a mirror."""
     entry = situation.desired_mirrors.get(as_mirror(topic))
     return entry is not None and (entry.state not in COPYING or find_way_to_role(entry, situation) is not None)
 
 
 def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Address, ...]:
-    """Return the mirrors of a missing topic: an empty new one would make them FAILED."""
+    """Return the mirrors of a missing topic. A new empty topic would make them FAILED."""
     if topic in situation.observed or topic not in situation.recorded:
         return ()
     mirrors = (mirror for mirror in situation.mirrors_by_source.get(topic, ()) if mirror in situation.observed_mirrors)
@@ -622,7 +624,7 @@ def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Addres
 
 
 def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
-    """Reject an empty topic whose records only its mirrors have."""
+    """Reject the creation of an empty topic whose records only mirrors have."""
     if sides.last is not None:
         decision.drift.append(report_drift(sides.address, "", to_json_types(sides.last.resource.to_json()), None))
     decision.refuse(
@@ -636,7 +638,7 @@ def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision:
 
 
 def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
-    """Warn if an undeclared topic is a mirror now, so that it stays; return whether it is."""
+    """Warn if an undeclared topic is now a mirror, which stays. Return whether it is."""
     behind, seen = find_entry_behind(address, situation), situation.observed.get(as_mirror(address))
     if behind is not None:
         source = as_topic(behind[0])
@@ -701,7 +703,7 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"
-    if peer_seen is None or is_mirroring(peer_seen):  # the other topic never was its mirror, or is unknown
+    if peer_seen is None or is_mirroring(peer_seen):  # the other topic is no mirror of it, or is unknown
         return f"To make it a topic again: reconciler mirror promote {address}"
     return (
         f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "

@@ -1,4 +1,4 @@
-"""Decide orders about mirrors: role changes, creation and deletion."""
+"""Decide orders about mirrors."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _ROLE_OF_PEER_BY_VERB: Final[Mapping[str, MirrorState]] = {
     "reverse-and-pause": "paused",
     "truncate-and-restore": "reversed",
 }
-"""The role of the declared mirror on the other cluster, if roles are swapped."""
+"""The declared role of the mirror on the other cluster if roles are swapped."""
 _END_BY_VERB: Final[Mapping[str, MirrorStatus]] = {
     "pause": _M.PAUSED,
     "resume": _M.ACTIVE,
@@ -102,7 +102,7 @@ _MAX_NAMES: Final = 5
 def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
     """Yield the addresses to observe for an order, given those in `observed`.
 
-    `clusters`: all declared ones; a restore searches them for stopped mirrors.
+    A restore searches all `clusters` for stopped mirrors.
     """
     address = order.mirror
     cluster, topic = cluster_of(address) or "", _find_topic(address)
@@ -201,7 +201,7 @@ def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Deci
 
 
 def refuse_rivals(decision: Decision) -> None:
-    """Reject the reversal of several mirrors of one source."""
+    """Reject reversals of several mirrors of one source."""
     rivals: dict[Address, list[Address]] = {}
     for action in decision.actions:
         if isinstance(action, Transition) and action.verb in REVERSALS and isinstance(action.after, MirrorTopic):
@@ -343,14 +343,14 @@ def _check_step(
 
 
 def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
-    """Return the legal verbs of a state, for a mirror with these roles and link."""
+    """Return the verbs that are legal in a state for a mirror with these roles and link."""
     can_swap = "reversed" in roles and (link is None or _is_two_way(link))
     lacking = () if can_swap else TWO_SIDED_VERBS - {PROMOTE}
     return tuple(verb for verb in MIRROR.list_legal_verbs(status) if verb not in lacking)
 
 
 def describe_legal_verbs(status: MirrorStatus, verbs: Iterable[str]) -> str:
-    """Return verbs with their commands; empty without verbs."""
+    """List verbs with their commands; return an empty text without verbs."""
     typed = {**_COMMAND_BY_VERB, "delete": "topic delete"} if status is _M.STOPPED else _COMMAND_BY_VERB
     return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)
 
@@ -525,7 +525,7 @@ def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
 
 
 def _strip_prefix(full_name: str, prefix: str) -> str | None:
-    """`None` if its name lacks the prefix (F-C-006, F-C-007)."""
+    """Return `None` if the name does not start with the prefix (F-C-006, F-C-007)."""
     namespace, own = split_name(full_name)
     return join_name(namespace, own.removeprefix(prefix)) if own.startswith(prefix) and own != prefix else None
 

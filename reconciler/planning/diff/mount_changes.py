@@ -1,4 +1,4 @@
-"""Decide about mountings, and about topics created from object storage."""
+"""Decide about Mountings and topics created from object storage."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ _HINT_LONGER_RETENTION: Final = (
 )
 DETACHED_AT: Final = "detached at "
 MOUNTED_AS: Final = "mounted as "
-"""Prefixes of `Held.now` for a topic that is gone from its cluster."""
+"""Prefix of `Held.now` for a topic that was mounted elsewhere."""
 
 
 def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    """Decide how to change a topic after this plan mounts it."""
+    """Decide how a topic changes after this plan mounts it."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
         return
     if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:
-        return  # compared once it exists
+        return  # the next plan compares it
     mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
         return
@@ -72,7 +72,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
 
 
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Leave the record of a topic that a command unmounted: no empty topic may take its name."""
+    """Keep the record of a topic that a command unmounted, so that no empty topic takes its name."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
     decision.hold(
@@ -87,14 +87,14 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
 
 
 def describe_other_topic(sides: AddressView) -> tuple[str, str]:
-    """Return a prefix for messages about another topic, and the effect of forgetting the record."""
+    """Return a message prefix about another topic, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
     return "another topic has its name: ", "To keep the topic that has its name now"
 
 
 def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Leave the record of a topic that a command mounted under another name or on another cluster."""
+    """Keep the record of a topic that a command mounted under another name or on another cluster."""
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
     back = format_mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
@@ -119,7 +119,7 @@ def _adopt_held(sides: AddressView, decision: Decision) -> None:
 
 
 def format_mount_back_commands(address: Address, current: RemountedTopic) -> str:
-    """Return the commands that mount a topic under its old name."""
+    """Return the commands that mount a topic under its previous name."""
     cluster = cluster_of(address)
     away = "unmount it there" if current.topic is None else f"reconciler topic unmount {current.topic}"
     return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{current.location}."
@@ -176,7 +176,7 @@ def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed
 
 
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
-    """Decide about one mounting; `old` is the address of its record, if it was renamed."""
+    """Decide about one Mounting. If it was renamed, `old` is its recorded address."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return
@@ -184,7 +184,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
     seen = situation.observed.get(topic)
     is_other = seen is not None and is_stranger(mounting, seen, situation)
     if old is not None:
-        decision.settled.add(old)  # also while it waits: its record follows later
+        decision.settled.add(old)  # the record follows when the migration ends
     if _decide_migration(sides, mounting, seen, situation, decision):
         return
     if old is not None:
@@ -196,7 +196,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         decision.hold(sides, message, hint, now)
         return
     if is_other and is_away(mounting, situation):
-        seen = None  # another topic has its name; a warning reports that
+        seen = None  # another topic has its name, which a warning reports
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
         if old is None and not (is_same and not _is_location_new(sides, situation)):
@@ -257,7 +257,7 @@ def _decide_migration(
 def _continue_migration(
     sides: AddressView, mounting: Mounting, migration: Mounting, running: str, situation: Situation
 ) -> Transition:
-    """Return the action that continues a migration by jobs, which only an apply does."""
+    """Return the action that continues a migration by jobs. Only an apply continues it."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
     parameters: dict[str, Value] = {"source": migration.spec.source or mounting.metadata.name, "by": BY_JOBS}
@@ -276,7 +276,7 @@ def _continue_migration(
 
 
 def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """Declared retention applies once the topic is complete."""
+    """The topic gets its declared retention when it is complete."""
     wanted = situation.wanted.get(get_mounted_topic(mounting))
     configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
     retention = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
@@ -302,7 +302,7 @@ def _is_moved_here(topic: Address, situation: Situation) -> bool:
 def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     source = situation.request.stored.mounts.get(sides.address)
     if not isinstance(source, MountSource):
-        return  # reported by the checks
+        return  # checks report it
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
     if leaving is not None and is_in_progress(leaving.state):
         decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING, after=source.unmounts))
@@ -391,7 +391,7 @@ def _follow_rename(sides: AddressView, old: Address, decision: Decision) -> None
 
 
 def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Decide about a renamed mounting; `False` if its old name has no meaning."""
+    """Decide about a renamed Mounting. Return `False` if its old name is unknown."""
     last = situation.recorded.get(old)
     mounting, source = sides.wanted.resource, sides.wanted.source
     if old == sides.address or last is None or not isinstance(mounting, Mounting):
@@ -423,18 +423,18 @@ def _is_old_name_kept(before: Mounting, mounting: Mounting, situation: Situation
 
 
 RECOVERING: Final = "RECOVERING"
-"""Cluster state of a topic whose objects are still being copied."""
+"""State of a topic whose objects are still copied."""
 _HELD_STATES: Final = frozenset({RECOVERING, MIGRATING})
 _BYTES_A_SECOND: Final = 50 * 2**20
 
 
 def is_in_transition_state(before: Observed | None) -> bool:
-    """Return whether a topic is still being recovered, mounted or unmounted."""
+    """Return whether a topic is being recovered, mounted or unmounted."""
     return before is not None and before.state in _HELD_STATES
 
 
 def wait_for_transition(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Leave a topic in transition as it is; reject changes to it unless its Mounting causes the transition."""
+    """Keep a topic in transition, and reject changes unless its Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
         return
@@ -450,10 +450,10 @@ def wait_for_transition(sides: AddressView, situation: Situation, decision: Deci
 
 
 def create_recovered(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
-    """Create a topic from its recovered objects."""
+    """Create a topic from its objects in object storage."""
     stored = situation.request.stored.recoveries.get(sides.address)
     if not isinstance(stored, RecoverableTopic):
-        return  # reported by the checks
+        return  # checks report it
     partitions = topic.spec.partitions or stored.partitions
     plan_creation(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
     made = decision.actions[-1]
@@ -491,7 +491,7 @@ def _warn_of_age(
 
 
 def describe_expiring_records(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
-    """Return a text about the old records that the next `run` would delete; `None` if there are none."""
+    """Describe the old records that the next `run` would delete, or return `None` if there are none."""
     kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
@@ -514,15 +514,15 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
 
 
 def is_replaced(topic: Topic, before: Observed) -> bool:
-    """Return whether a topic must be replaced: it becomes or ceases to be a replica, or gets another source."""
+    """Return whether a topic must be replaced, because it becomes or ceases to be a replica or has another source."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     return not is_equal_value(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
 
 def create_replica(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Create a read replica."""
+    """Create a read replica if its source is readable."""
     stored = situation.request.stored.recoveries.get(sides.address)
-    if isinstance(stored, RecoverableTopic):  # else the checks report why
+    if isinstance(stored, RecoverableTopic):  # otherwise, checks report the reason
         plan_creation(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})
 
 
@@ -543,7 +543,7 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
     else:
         plan_creation(fresh, made)
     if not made.actions:
-        return  # reported by the checks
+        return  # checks report it
     decision.actions.append(plan_deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
     decision.warnings += made.warnings
     decision.actions += (
@@ -585,7 +585,7 @@ RECOVERY: Final = "remote.recovery"
 
 
 def is_recovery(topic: Topic) -> bool:
-    """Return whether a new topic is created from object storage, by location or name."""
+    """Return whether a new topic is created from object storage, by location or by name."""
     return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    """Mount or unmount a topic; the record stays, so the next plan shows the difference."""
+    """Mount or unmount a topic. The record does not change, so the next plan shows the difference."""
     refusal = None if order.phase == "finish" else _refuse_migration(order, situation)
     if refusal is not None:
         decision.refuse(order.topic, None, *refusal)
@@ -49,7 +49,7 @@ def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -
 
 
 def join_migrations(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Join the mounts or unmounts of a cluster into one migration."""
+    """Join a cluster's mounts or unmounts into one migration."""
     migrations: dict[tuple[str | None, str], RunJob] = {}
     others: list[Action] = []
     for action in actions:

@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# On platforms without renames a move creates the new topic, copies, switches its groups, and deletes the old one, one
-# action each. The new topic's record stores the old one, so that an interrupted move continues.
+# Platforms without renames move a topic in four actions: create, copy, switch groups, delete. The new topic's record
+# stores the old address, so that an interrupted move continues.
 
 
 MOVE: Final = "move"
 SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
-"""Jobs of a move, in order, from the old topic to the new one."""
+"""Jobs of a move, in order."""
 _COPIED_FROM: Final = "movedFrom"
-"""Path in the origins of a new topic for the topic that is copied into it."""
+"""Path in a new topic's origins that stores the copied topic."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan a move by copying from its first step."""
+    """Plan all steps of a move by copying."""
     last = situation.recorded.get(old)
     if last is None:
         decision.refuse(
@@ -80,14 +80,14 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
-    """Return whether an earlier run began to copy the topic `old` to its new address."""
+    """Return whether an earlier run began to copy `old` to its new address."""
     last = situation.recorded.get(old)
     begun = sides.last.origins.get(_COPIED_FROM) if sides.last is not None else None
     return last is not None and begun == _make_copy_mark(old, last)
 
 
 def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan the rest of a move; its jobs continue from copied records."""
+    """Plan the remaining steps of a move. Jobs continue after the copied records."""
     last = situation.recorded[old]
     if sides.last is not None and sides.before is not None and is_recreated(sides.last, sides.before):
         decision.refuse(
@@ -104,7 +104,7 @@ def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: S
 
 
 def _predict_filled(before: Observed | None) -> Observed | None:
-    """Until the copy is complete, its configs prevent expiry."""
+    """The copy's configs prevent expiry until the copy is complete."""
     if before is None or before.topic.filled is None or not isinstance(before.resource, Topic):
         return before
     spec = before.resource.spec.model_copy(update={"configs": dict(before.topic.filled)})
@@ -161,7 +161,7 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Copies keep their timestamps, so records too old for the new topic expire at once."""
+    """Copies keep timestamps, so records too old for the new topic's retention expire at once."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
@@ -188,7 +188,7 @@ def _make_copy_mark(old: Address, last: Recorded) -> str:
 
 
 def decide_moved_resource(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Decide about a resource with `movedFrom`; `False` if its old name has no meaning."""
+    """Decide about a resource with `movedFrom`. Return `False` if its old name is unknown."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
     source = sides.wanted.source
     if old == sides.address:
@@ -225,7 +225,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
             f"Remove movedFrom: {what}. To move the topic that has the name now, apply it under its old name first.",
         )
     elif sides.before is None or sides.last is not None or _is_unrelated(old_last, sides.before):
-        return False  # the old topic does not exist, and this one is new, recorded, or unrelated
+        return False  # the old topic does not exist, and the new one is not a copy of it
     else:
         _follow_record(sides, old, Reason.MOVED, situation, decision)
     return True
@@ -264,7 +264,7 @@ def _needs_copy(sides: AddressView, situation: Situation) -> bool:
 
 
 def find_moved_from(action: Action) -> Address | None:
-    """Return a topic's old address if an action moves it between namespaces, or `None`."""
+    """Return a topic's old address if the action moves it between namespaces, or `None`."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
 
@@ -364,7 +364,7 @@ def move_record(sides: AddressView, old: Address, situation: Situation, decision
 
 
 def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
-    """Return new address → recorded address with the same physical name; only on platforms with flat names."""
+    """Return new address → recorded address of equal physical names, for platforms with flat names."""
     leaving: dict[tuple[str, str], Address] = {}
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         last = situation.recorded[address]
@@ -387,7 +387,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Leave the record of a topic that a command moved: no empty topic may take its old name."""
+    """Keep the record of a topic that a command moved, so that no empty topic takes its old name."""
     new_address = situation.topics_moved_away[sides.address]
     decision.hold(
         sides,
@@ -399,7 +399,6 @@ def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decisio
 
 
 def _suggest_move_back(sides: AddressView, current: Address) -> str:
-    """Without state if it was moved without; only for an unchanged name."""
     (target, name), (source, now) = split_name(full_name_of(sides.address)), split_name(full_name_of(current))
     if name != now:
         return ""
@@ -408,7 +407,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# A moved namespace is created first and its old one deleted last. Only declared resources move.
+# A moved namespace is created first, and the old one is deleted last. Only declared resources move.
 
 
 def add_implied_moves(
@@ -430,7 +429,7 @@ def add_implied_moves(
         names = [name for name in guess_former_addresses(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
-            # If both exist and only the new one is recorded, the old name was reused.
+            # If both exist and only the new one is recorded, another topic has the old name.
             old = next((name for name in names if name in observed), None)
         if old is not None:
             resolved[address] = replace(item, moved_from=old)
@@ -438,7 +437,7 @@ def add_implied_moves(
 
 
 def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Reject the move of a namespace whose old name is declared, too."""
+    """Reject the move of a namespace whose old name is also declared."""
     source = sides.wanted.source
     if old == sides.address:
         return False
@@ -458,7 +457,7 @@ _NAMED_KINDS: Final = frozenset({"topic", "mirror"})
 class MountDependencies:
     """Dependencies between mounts, unmounts and other actions on their topics.
 
-    If a plan frees a name for another topic, updates of that name belong to the new topic.
+    If a plan frees a name for another topic, updates of the name apply to the new topic.
     """
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
@@ -485,7 +484,7 @@ class MountDependencies:
                 self._readers.setdefault(source, []).append(action)
 
     def before(self, action: Action) -> Iterator[str]:
-        """Yield the ids of actions that precede an action."""
+        """Yield the ids of actions that must precede an action."""
         if not (self._mounts or self._unmounts):
             return
         if isinstance(action, Transition) and isinstance(action.after, Mounting):

@@ -1,4 +1,4 @@
-"""Decide orders about namespaces: create, alter, delete, and move topics into one."""
+"""Decide orders about namespaces and moves into them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Create a namespace and its missing parents, without owning them."""
+    """Create a namespace and its missing parents without owning them."""
     capabilities = situation.find_capabilities(order.cluster)
     if capabilities.namespaces_are_rules:
         message = f"{_format_prefix(order.cluster, capabilities)}: there is nothing to create"
@@ -114,7 +114,7 @@ def _report_unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
 
 
 def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a namespace and its content, content first."""
+    """Delete a namespace after its content."""
     itself = _namespace_address(order.cluster, order.name)
     inside = {at for at in situation.observed if itself in list_containers(at)}
     hidden = [
@@ -139,7 +139,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
-    """Move topics to another namespace; each topic that cannot move is an error."""
+    """Move topics to another namespace. Each topic that cannot move is an error."""
     capabilities = situation.find_capabilities(order.cluster)
     itself = _namespace_address(order.cluster, order.source)
     if not capabilities.topic_move:
@@ -216,7 +216,7 @@ def _list_topics_to_move(order: MoveTopicsOrder, situation: Situation, decision:
         and cluster_of(address) == order.cluster
         and full_name_of(address).startswith(prefix)
     )
-    # The root contains every namespace, so only its own topics move.
+    # The root contains every namespace, so only topics directly in it move.
     return sorted(address for address in topics if order.source or ":" not in full_name_of(address))
 
 
@@ -278,7 +278,7 @@ def _require_topic(seen: Observed) -> Topic:
 
 
 def _adjust_origins(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
-    """Keeps the declared address until it equals the new one."""
+    """The declared address stays until it equals the new address."""
     declared = origins.get(MOVED_BY_COMMAND, old)
     rest = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}
     return rest if declared == new else {**rest, MOVED_BY_COMMAND: declared}

@@ -1,4 +1,4 @@
-"""Decide orders: their actions, or why they are refused."""
+"""Decide orders that commands request."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     refuse_rivals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
-        for address in sorted(forgotten, key=build_sort_key, reverse=True)  # contents of a namespace first
+        for address in sorted(forgotten, key=build_sort_key, reverse=True)  # the content of a namespace comes first
     ]
 
 
@@ -105,7 +105,7 @@ def _decide_topic(
 
 
 def build_ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
-    """Return the resources that orders create, for the checks of files."""
+    """Return the resources that orders create, for checks."""
     topics = {
         order.topic: build_ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)
     }
@@ -119,7 +119,7 @@ _MOVABLE: Final = ("topic", "namespace", "mounting")
 
 
 def suggest_recorded(address: str, record: Iterable[str]) -> str:
-    """Return the nearest recorded address as a hint."""
+    """Return a hint with the most similar recorded address."""
     return format_suggestion(find_similar(address, record), otherwise="List what is with: reconciler state list")
 
 
@@ -164,7 +164,7 @@ def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> Non
 
 
 def explain_forbidden_move(old: Address, new: Address) -> tuple[str, str] | None:
-    """Return why an address can never become another, with a hint; `None` if it can."""
+    """Return message and hint if an address can never become another, or `None`."""
     if kind_of(old) not in _MOVABLE:
         hint = "Forget it with `state rm`, declare it under its new name, and the next apply adopts it."
         return f"a {kind_of(old)} keeps its address", hint
@@ -214,7 +214,7 @@ def _change_address(resource: Resource, address: Address) -> Resource:
         case MirrorTopic():
             plain["name"] = full_name
         case Cluster() | MirrorLink() | TieringPolicy():
-            return resource  # their addresses never change
+            return resource  # addresses of these kinds never change
         case _:
             assert_never(resource)
     return RESOURCE.validate_python(plain)

@@ -1,4 +1,4 @@
-"""Resources missing in the files: delete, forget or keep; and hidden resources."""
+"""Delete, forget or keep resources that the files do not declare, and report hidden resources."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
 
 
-# Hidden resources are errors: they would look missing and be created again.
+# Hidden resources are errors, because they would look missing and be created again.
 
 
 _NOT_ALL: Final = "the principal of reconciler is not shown every topic there"
@@ -72,7 +72,7 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def may_be_hidden(address: Address, situation: Situation) -> bool:
-    """Return whether a missing recorded resource may only be hidden."""
+    """Return whether a missing recorded resource may exist but be hidden."""
     cluster = cluster_of(address)
     if cluster not in situation.trusted or not situation.find_capabilities(cluster).may_hide:
         return False
@@ -104,7 +104,7 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Decide about recorded addresses that are not desired, contents before containers."""
+    """Decide about recorded addresses that are not desired. Content comes before containers."""
     leaving = (
         situation.recorded.keys()
         - situation.wanted.keys()
@@ -158,7 +158,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
         warn_of_own_rules(address, last, situation, decision)
     elif is_recreated(last, before):
-        # another process recreated it: not ours to delete
+        # another process recreated it, so this workspace does not own it
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         forget_for_link(address, before, situation, decision)
@@ -181,7 +181,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
 
 
 def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
-    """A forgotten migration would never finish."""
+    """A migration whose Mounting is forgotten would never finish."""
     decision.waiting.append(UnfinishedTransition(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
     message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
@@ -192,7 +192,7 @@ def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, d
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
     kind = kind_of(address)
     if kind in {"cluster", "mounting", "policy"}:
-        return True  # clusters are never deleted, and forgetting a mounting does nothing
+        return True  # clusters are never deleted, and a forgotten Mounting keeps its topic
     if (
         situation.request.options.is_destroy
         and last.ownership == "adopted"
@@ -202,13 +202,13 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     if kind == "mirror":
         return before is not None and before.state == STOPPED
     if kind == "topic" and (address in situation.mountings_by_topic or belongs_to_entry(address, situation)):
-        return True  # a mounted topic belongs to its Mounting, a mirror to its link
-    # a tier that existed before is not ours to delete
+        return True  # the Mounting owns a mounted topic, and the link owns a mirror
+    # the namespace existed before this workspace
     return IMPLIED in last.origins and last.ownership == "adopted"
 
 
 class ContainerGuard:
-    """Decides which namespaces, links and clusters must stay, given the deletes of their content."""
+    """Decides which namespaces, links and clusters must stay after the deletes of their content."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._actions = actions
@@ -225,9 +225,9 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judge_all(self) -> tuple[Action, ...]:
-        """Return the actions; deletes of containers that must stay are blocked, or forgotten if only implied.
+        """Return the actions. Deletes of containers that must stay are blocked; implied containers are forgotten.
 
-        Deletes of links with live mirrors, and of namespaces that are left in part, become findings.
+        Deletes of links with live mirrors and of namespaces with remaining content become findings.
         """
         if not self._deletes:
             return tuple(self._actions)
@@ -241,7 +241,7 @@ class ContainerGuard:
             return action
         kind = kind_of(action.address)
         staying = [address for address in inside if address not in self._deletes]
-        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # an allowance would not help
+        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # an allowance cannot unblock this
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
         if kind == "namespace" and (left := self._find_unselected_content(action.address, staying)):
@@ -304,7 +304,7 @@ class ContainerGuard:
 
     def _find_remaining_content(self) -> dict[Address, list[Address]]:
         content: dict[Address, list[Address]] = {}
-        # Planned resources keep a namespace, too.
+        # Planned resources also keep a namespace.
         for address in sorted({*self._situation.observed, *self._situation.wanted}):
             if self._is_removed(address):
                 continue
@@ -317,14 +317,14 @@ class ContainerGuard:
                     content.setdefault(holder, []).append(address)
         for source, mirrors in self._situation.mirrors_by_source.items():
             staying = [mirror for mirror in mirrors if not self._is_removed(mirror)]
-            # A mirror may be a source, too.
+            # A mirror may be a source.
             for deleted in (source, as_mirror(source)):
                 if deleted in self._deletes and staying:
                     content[deleted] = staying
         return content
 
     def _is_kept_by(self, holder: Address, address: Address) -> bool:
-        """Rules on a prefix stay only for owned resources."""
+        """Rules on a prefix remain only for owned resources."""
         capabilities = self._situation.request.capabilities.get(cluster_of(holder) or "")
         if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
             return True
@@ -360,7 +360,7 @@ class ContainerGuard:
             yield from self._find_other_half(resource)
 
     def _find_other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """Neither half is deleted without the other."""
+        """Both halves must be deleted together."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

@@ -1,4 +1,4 @@
-"""Records that a change of retention or cleanup would delete."""
+"""Compute which records a change of retention or cleanup would delete."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _LOCAL: Final = ("retention.local.target.ms", "local.retention.ms")
 _SWITCHES: Final = ("remote.write", "remote.read", "remote.storage.enable")
 
 KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP, *_LOCAL, *_SWITCHES)
-"""Configs that delete records; for a tiered topic also those of local retention."""
+"""Configs that delete records, with those of local retention for tiered topics."""
 
 
 class Side(NamedTuple):
-    """Functions that look up a topic's configs before or after a change; `None` if unset."""
+    """Functions that return a topic's configs before or after a change, or `None` for unset configs."""
 
     acting: Callable[[str], str | None]
-    """Includes properties of the cluster."""
+    """Reads configs of the topic, its namespaces and the cluster."""
     own: Callable[[str], str | None]
-    """Only the topic and its namespaces."""
+    """Reads configs of the topic and its namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """Retention and cleanup of a topic; limits are infinity for unlimited."""
+    """Retention and cleanup of a topic. Unlimited values are infinity."""
 
     ms: float
     bytes: float
     deletes: bool
     compacts: bool
     unknown: frozenset[str] = frozenset()
-    """Unset configs with an unknown default; the platform's usual one is assumed."""
+    """Unset configs with an unknown default. The platform's usual default is assumed."""
 
     @classmethod
     def of_sides(
@@ -60,8 +60,8 @@ class RetentionRule:
     ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
-        A tiered topic keeps at least its local retention (F-R-027), even after tiering is disabled: if neither side is
-        tiered, only `before` is raised.
+        A tiered topic keeps at least its local retention (F-R-027). This also holds after tiering is disabled, so
+        without tiering on both sides only `before` is raised.
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
@@ -81,11 +81,11 @@ class RetentionRule:
         catalog: Mapping[str, ConfigKey],
         defaults: Mapping[str, str] = NO_DEFAULTS,
     ) -> RetentionRule:
-        """Return the retention from effective configs, with defaults of the cluster or else the platform."""
+        """Return the retention by effective configs. Missing values are the cluster's or the platform's defaults."""
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
         def configured_value(key: str) -> str | None:
-            own, known = look_up(key), catalog.get(key)  # an empty cleanup.policy is a value: nothing is deleted
+            own, known = look_up(key), catalog.get(key)  # with an empty cleanup.policy nothing is deleted
             return own if own is not None else defaults.get(key, known.default if known is not None else None)
 
         def value(key: str, fallback: str) -> str:
@@ -102,34 +102,34 @@ class RetentionRule:
         )
 
     def is_stricter_than(self, other: RetentionRule) -> bool:
-        """Return whether this may delete records that the other keeps."""
+        """Return whether this may delete records that `other` keeps."""
         return self.expires_before(other) or self.begins_to_compact(other)
 
     def expires_before(self, other: RetentionRule) -> bool:
-        """Return whether records may expire that the other keeps."""
+        """Return whether records may expire that `other` keeps."""
         if self.unknown != other.unknown:
             return not self.keeps_all
         return self.deletes and (not other.deletes or self.ms < other.ms or self.bytes < other.bytes)
 
     def expired_before(self, now_ms: int) -> int | None:
-        """Return the timestamp in ms before which records expire; `None` if none do by age."""
+        """Return the timestamp in milliseconds before which records expire, or `None` if age deletes none."""
         return None if self.ms == _FOREVER or not self.deletes else max(0, now_ms - int(self.ms))
 
     @property
     def keeps_all(self) -> bool:
-        """Whether no record expires, whatever the unknown defaults are."""
+        """Whether no record expires for any value of the unknown defaults."""
         if not self.deletes and CLEANUP not in self.unknown:
             return True
         return self.ms == self.bytes == _FOREVER and not self.unknown
 
     def begins_to_compact(self, other: RetentionRule) -> bool:
-        """Return whether compaction deletes records that the other keeps."""
+        """Return whether compaction may delete records that `other` keeps."""
         return self.compacts and not other.compacts
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Bytes that a change would delete now; not `is_known` without a measurement.
+    """Bytes that a change would delete now. Without a measurement, `is_known` is false.
 
     `is_compacted`: compaction deletes an unknown number of superseded records.
     """
@@ -143,13 +143,13 @@ class Loss:
         return Loss(self.bytes + other.bytes, self.is_known and other.is_known, compacted)
 
     def __or__(self, other: Loss) -> Loss:
-        """The greater loss of one topic by two changes."""
+        """Return the greater loss of two changes of one topic."""
         compacted = self.is_compacted or other.is_compacted
         return Loss(max(self.bytes, other.bytes), self.is_known and other.is_known, compacted)
 
     @property
     def expires(self) -> bool:
-        """Whether records expire, or may because nothing was measured."""
+        """Whether records expire or may expire."""
         return bool(self.bytes) or not self.is_known
 
     @property
@@ -159,13 +159,13 @@ class Loss:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Additional reasons, besides the changed configs."""
+        """Reasons in addition to the changed configs."""
         compacted = (Reason.COMPACT_ADDED,) if self.is_compacted else ()
         return compacted if self.is_known else (*compacted, Reason.UNMEASURED)
 
     @property
     def estimate(self) -> Estimate:
-        """The bytes that would expire."""
+        """Number of bytes that would expire."""
         return Estimate(bytes=self.bytes)
 
 
@@ -175,7 +175,7 @@ NO_LOSS: Final = Loss()
 def compute_loss(
     before: RetentionRule, after: RetentionRule, measure: Measure | None, partitions: int, now_ms: int
 ) -> Loss:
-    """Return the records that a topic loses whose retention changes from `before` to `after`."""
+    """Return the loss of a topic whose retention changes from `before` to `after`."""
     if not after.is_stricter_than(before):
         return Loss()
     is_compacted = after.begins_to_compact(before)
@@ -187,7 +187,7 @@ def compute_loss(
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
     expired = 0 if until is None else measure.estimate_older_bytes(until)
-    # The limit is per partition, but partitions were not measured: any may exceed its share.
+    # The limit is per partition. Without measured partitions, any partition may exceed its share.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes
     is_known = expired is not None and not (is_beyond and not excess)
@@ -195,14 +195,14 @@ def compute_loss(
 
 
 def parse_config_key(path: str) -> str:
-    """Return the config key in a field's path, also of a cluster's property."""
+    """Return the config key in the path of a config or cluster property."""
     if path.startswith(PROPERTIES):
         return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
     return path.removeprefix(CONFIGS)
 
 
 def find_expiry_reason(change: Change) -> Reason | None:
-    """Return how a changed field makes records expire; `None` if it does not."""
+    """Return why a changed field makes records expire, or `None` if it does not."""
     key = parse_config_key(change.path)
     if key == CLEANUP:
         after = "delete" if change.after is None else str(change.after)

@@ -1,4 +1,4 @@
-"""Decide orders about topics: create, alter, delete."""
+"""Decide orders about topics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENABLED: Final = TieringState.ENABLED
 
 
 def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
-    """Return the ordered topic; `None`, with an error, if no manifest could declare it."""
+    """Return the ordered topic. If no manifest could declare it, add an error and return `None`."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
         return WantedResource(
@@ -57,7 +57,7 @@ def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedRe
 
 
 def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Create a topic unless its name is taken."""
+    """Create a topic if its name is free."""
     wanted = situation.wanted.get(order.topic)
     if wanted is None or any(finding.address == order.topic for finding in decision.errors):
         return
@@ -103,7 +103,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
 
 
 def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
-    """Return the changes that set fields of a resource; `None` resets one."""
+    """Return the changes that set fields of a resource. `None` resets a field."""
     own = list_fields(before.resource)
     moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
     return tuple(Change(path, old, new) for path, old, new in moved if old != new)
@@ -117,9 +117,9 @@ def alter(
     situation: Situation,
     decision: Decision,
 ) -> bool:
-    """Update a resource unless something forbids it; return whether it is updated.
+    """Update a resource unless it is forbidden. Return whether it is updated.
 
-    The record stays, so the next plan shows drift. `after` is the result for an unrecorded resource.
+    The record does not change, so the next plan shows drift. `after` is the result for an unrecorded resource.
     """
     before, last = situation.observed[address], situation.recorded.get(address)
     limits = check_changes(changes, situation.find_capabilities(cluster_of(address) or ""))
@@ -183,13 +183,13 @@ def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situatio
 def _refuse_disabling(
     address: Address, configs: Mapping[str, str | None], situation: Situation
 ) -> tuple[str, str] | None:
-    """Disabling tiering deletes remote data (KIP-950), which needs a plan of files."""
+    """Disabling tiering deletes remote data (KIP-950), which only a plan of the files may do."""
     before = situation.observed[address]
     now = _compute_acting_configs(address, before, situation)
     then = _compute_acting_configs(
         address, replace(before, resource=_set_values(before.resource, configs, None)), situation
     )
-    is_mirror = isinstance(before.resource, MirrorTopic)  # a mirror's state is not its tiering state
+    is_mirror = isinstance(before.resource, MirrorTopic)  # a mirror's state is no tiering state
     is_on = before.topic.legacy is not None and not read_switches(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not read_switches(then).is_off or read_disable_policy(then) == RETAIN:
         return None
@@ -207,7 +207,7 @@ def _compute_acting_configs(address: Address, seen: Observed, situation: Situati
 
 
 def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a topic; its record stays, so the next plan reports it missing."""
+    """Delete a topic. Its record stays, so the next plan reports it missing."""
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
@@ -227,7 +227,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
 
 
 def warn_of_followers(topic: Address, situation: Situation, decision: Decision) -> None:
-    """Warn of the mirrors of a deleted topic."""
+    """Warn about the mirrors of a deleted topic."""
     mirrors = find_followers(topic, situation)
     if mirrors:
         message = f"{list_first(mirrors, 3, grouping='')} follows it, and stops when its source is gone"
@@ -236,7 +236,7 @@ def warn_of_followers(topic: Address, situation: Situation, decision: Decision) 
 
 
 def find_followers(topic: Address, situation: Situation) -> list[Address]:
-    """Return the mirrors of a topic, including recorded ones that could not be read."""
+    """Return the mirrors of a topic, including recorded mirrors that could not be read."""
     recorded = (
         address
         for address, last in situation.recorded.items()

@@ -1,1 +1,1 @@
-"""Effective desired resources: policies compiled, namespaces implied, mirrors derived."""
+"""Compute effective desired resources from manifests."""

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 
 
 ActOptions: TypeAlias = dict[str, tuple[str, str]]
-"""Config → (value, origin): the address of a topic, tier or policy, or `cluster`."""
+"""Config → (value, origin). The origin is `cluster` or the address of a topic, namespace or policy."""
 
 
 class ActingConfigs:
-    """Computes the effective configs of topics and namespaces; results for parents are cached."""
+    """Computes effective configs of topics and namespaces, and caches results of parents."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
@@ -70,7 +70,7 @@ class ActingConfigs:
         self._properties: dict[str, dict[str, str]] = {}
 
     def of(self, resource: Topic | Namespace) -> ActOptions:
-        """Return the planned effective configs of a topic, or for a namespace, of topics created in it."""
+        """Return the planned effective configs of a topic, or of new topics in a namespace."""
         match resource:
             case Topic():
                 above, seen = resource.metadata.namespace, self._situation.observed.get(resource.address)
@@ -84,7 +84,7 @@ class ActingConfigs:
         return acting
 
     def above(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
-        """Return what a topic inherits from a namespace; `initial`: cluster defaults at its creation."""
+        """Return the configs that a topic inherits from a namespace. `initial` are cluster defaults at its creation."""
         return dict(self._compute_inherited(cluster, namespace, initial))
 
     def properties(self, cluster: str) -> Mapping[str, str]:
@@ -120,7 +120,7 @@ class ActingConfigs:
                 acting[key] = configs[key], origin
 
     def _plan_own_configs(self, address: Address) -> dict[str, str]:
-        """Desired ones, and observed ones that are not managed here."""
+        """Desired configs, and observed ones that the files do not manage."""
         situation = self._situation
         wanted, seen = situation.wanted.get(address), situation.observed.get(address)
         last = situation.recorded.get(address)
@@ -148,20 +148,20 @@ class HiddenValue:
     value: str
     declared: str
     origin: Address
-    """The namespace or cluster that declares it."""
+    """The namespace or cluster that declares the value."""
     recorded: str | None
-    """The value last applied there; without one it is no drift."""
+    """The last applied value. Without one, the config is no drift."""
 
     @property
     def path(self) -> str:
-        """Path of the config among the topic's fields."""
+        """Path of the config in the topic's fields."""
         return CONFIGS + self.key
 
 
 def find_hidden_values(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> tuple[HiddenValue, ...]:
-    """Return the configs of a topic that hide declared values; only for platforms with inheritance."""
+    """Return a topic's configs that hide declared values, on platforms with inheritance."""
     topic, live = wanted.resource, seen.resource if seen is not None else None
     if not isinstance(topic, Topic) or not isinstance(live, Topic) or live.spec.configs == topic.spec.configs:
         return ()
@@ -178,7 +178,7 @@ def find_hidden_values(
 def find_reset_keys(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> frozenset[str]:
-    """Return hiding keys of a topic that a plan resets because no rule ignores them."""
+    """Return the hiding configs of a topic that the plan resets, because no rule ignores them."""
     hidden = find_hidden_values(situation, wanted, last, seen)
     address = wanted.resource.address
     return frozenset(item.key for item in hidden if situation.find_ignore_rule(address, item.path) is None)
@@ -224,10 +224,7 @@ NEEDS_TIERING: Final = frozenset(
 
 
 def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dict[str, str]:
-    """Return the configs that a policy sets.
-
-    Without tiering, configs that disable it are dropped; the check of configs rejects the others.
-    """
+    """Return the configs that a policy sets. Without tiering, configs that disable it are omitted."""
     words = dict(
         _compile_directions(policy) if capabilities.tiering_words == "directions" else to_policy_configs(policy)
     )
@@ -239,7 +236,7 @@ def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dic
 
 
 def is_harmless(key: str, value: str, default: str | None) -> bool:
-    """Return whether a tiering config has no effect without tiering."""
+    """Return whether a tiering config has no effect on a cluster without tiering."""
     return value == default or _is_tiering_disabled(key, value)
 
 
@@ -264,7 +261,7 @@ _DEFAULT_ON_DISABLE: Final = ("remote.log.disable.policy", "retain")
 
 
 class Inheritance:
-    """Merges configs along namespaces, the nearest winning; results are cached."""
+    """Merges configs of namespaces; the nearest one counts. Results are cached."""
 
     def __init__(self, desired: Desired, observed: Inventory) -> None:
         self.findings: list[PlanFinding] = []
@@ -284,13 +281,13 @@ class Inheritance:
         return resolve_policy(merge_layers(above, own), topic.address, live, can_untier=capabilities.untiering)
 
     def above(self, topic: Topic, capabilities: Capabilities) -> Layer:
-        """Return the configs that a topic inherits; empty if its platform implements inheritance itself."""
+        """Return the configs that a topic inherits. The result is empty if the platform implements inheritance."""
         if capabilities.inherits_configs or not topic.metadata.namespace:
             return {}
         place = topic.cluster, topic.metadata.namespace
         known = self._above.get(place)
         if known is None:
-            # `default` of a tier only stops inheritance; the topic's own also unsets the value.
+            # A namespace's `default` only ends inheritance. A topic's `default` also unsets the value.
             tiers = self._merge_tiers(*place, capabilities)
             known = self._above[place] = {key: held for key, held in tiers.items() if held[0] != DEFAULT}
         return known
@@ -323,7 +320,7 @@ class Inheritance:
         words = self._compile_policy_layer(address, policy_name, declared, capabilities)
         for key, value in words.items():
             if (key, value) == _DEFAULT_ON_DISABLE and not layer.keys().isdisjoint(POLICY_KEYS["on_disable"]):
-                continue  # the default: a policy without `on_disable` does not set it
+                continue  # a policy without `on_disable` does not set the default
             is_switch_twice = key == OFF and not layer.keys().isdisjoint({ENABLE, COPY_DISABLE})
             if key in layer or is_switch_twice:
                 self.findings.append(
@@ -375,26 +372,26 @@ SWITCH_PATHS = frozenset(CONFIGS + key for key in SWITCHES)
 
 @dataclass(frozen=True, slots=True)
 class SwitchReader:
-    """Tiering switches of a topic, with those of its namespaces and cluster; the nearest wins."""
+    """Effective tiering switches of a topic: its own, or those of its nearest namespace, or the cluster's."""
 
     situation: Situation
 
     def now(self, address: Address, seen: Observed) -> Configs:
-        """Return the tiering switches that an observed topic has now."""
+        """Return the tiering switches of an observed topic."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_own_switches)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
-        """Return the tiering switches that a topic at this address has after the plan; `old` is its present address."""
+        """Return the tiering switches of a topic after the plan. `old` is its present address."""
         return self._merge_tiering_switches(
             address, self.read_planned_switches(address, old), seen, self.read_planned_switches
         )
 
     def moved(self, address: Address, seen: Observed) -> Configs:
-        """Return the tiering switches that an unchanged topic would have after a move to this address."""
+        """Return the tiering switches that an unchanged topic would have at this address."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_planned_switches)
 
     def read_planned_switches(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
-        """Return the tiering switches set on a topic or namespace itself after the plan, including unmanaged ones."""
+        """Return the tiering switches set on a topic or namespace after the plan, including unmanaged ones."""
         place = old or address
         own, wanted = self.read_own_switches(place), self.situation.wanted.get(address)
         if wanted is None or not self.situation.can_plan(address):
@@ -405,7 +402,7 @@ class SwitchReader:
         return {**{key: value for key, value in own.items() if key not in ours}, **_pick_switches(wanted.resource)}
 
     def read_own_switches(self, address: Address) -> Mapping[str, str]:
-        """Return the tiering switches that a topic or namespace itself has on the cluster."""
+        """Return the tiering switches set on a topic or namespace now."""
         seen = self.situation.observed.get(address)
         return _pick_switches(seen.resource if seen else None)
 
@@ -434,15 +431,15 @@ def _find_unset_keys(origins: Mapping[str, str]) -> frozenset[str]:
 def compute_mounted_configs(
     own: Mapping[str, str], all_set: Mapping[str, str], above: Configs, catalog: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
-    """Return the configs to set on a mounted topic so that its effective configs stay as they were.
+    """Return the configs that a mounted topic needs to keep its effective configs.
 
-    `all_set`: those set before, by itself and its parents; `above`: those of its new parents.
+    `all_set` are the configs of the topic and its parents before; `above` are those of its new parents.
     """
     return pin_configs(above, own, all_set, catalog)
 
 
 def collect_set_configs(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
-    """Return all configs set for an existing topic: by its cluster, namespaces and itself."""
+    """Return all configs that the cluster, namespaces and the topic itself set."""
     return drop_origins(_read_current_configs(topic, initial, situation))
 
 
@@ -452,7 +449,7 @@ def read_present_switches(topic: Topic, initial: Mapping[str, str], situation: S
 
 
 def find_changes_by_move(new: Address, before: Observed, situation: Situation) -> Iterator[Change]:
-    """Yield the effective configs that change when a topic moves to an address."""
+    """Yield the effective configs that change if a topic moves to an address."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return
@@ -461,7 +458,7 @@ def find_changes_by_move(new: Address, before: Observed, situation: Situation) -
     apply_layer(then, topic.spec.configs, topic.address)
     for key in sorted(now.keys() | then.keys()):
         was, will = now.get(key, (None, CLUSTER)), then.get(key, (None, CLUSTER))
-        # Changes of the cluster's defaults are not caused by the move.
+        # Changed cluster defaults are not caused by the move.
         if was[0] != will[0] and {was[1], will[1]} != {CLUSTER}:
             yield Change(CONFIGS + key, was[0], will[0], origin=None if will[1] == CLUSTER else will[1])
 

@@ -1,4 +1,4 @@
-"""Desired values of clusters, and clusters that a plan can do without."""
+"""Desired values of clusters, and clusters that a plan does not need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECOND_MS: Final = 1000
 
 
 Problem: TypeAlias = tuple[str, str, tuple[tuple[str, ...], ...]]
-"""Message, hint, and the paths of the fields."""
+"""Message, hint, and paths of the fields."""
 
 
 @dataclass(slots=True)
@@ -39,9 +39,9 @@ class _CompiledProperties:
 def compile_cluster(
     cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]
 ) -> tuple[WantedResource, list[PlanFinding]]:
-    """Return a cluster with its tiering as properties, and findings about invalid values.
+    """Return a cluster with tiering as properties, and findings about invalid values.
 
-    Declared object storage enables tiered storage, unless `properties` disable it.
+    Declared object storage enables tiered storage unless `properties` disable it.
     """
     made = _compile_properties(cluster, catalog)
     findings = [
@@ -127,7 +127,7 @@ def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen
 
 
 def find_abandoned_sources(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
-    """Return the sources of failovers, which the plan does not need to read."""
+    """Return the clusters of failover sources, which the plan does not need to read."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     return frozenset(
         mirror.source_cluster
@@ -138,7 +138,7 @@ def find_abandoned_sources(desired: Desired, recorded: Record, observed: Invento
 
 
 def warnings_of_lost(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for each unreadable cluster that the plan does not need."""
+    """Warn about unreadable clusters that the plan does not need."""
     situation = review.situation
     for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))

@@ -1,6 +1,6 @@
-"""Resolve desired resources: compile policies, imply namespaces, derive mirrors.
+"""Compile policies and links, and add implied namespaces to desired resources.
 
-Configs with the value `default` move to `origins`: they are to be unset.
+Configs with the value `default` are marked in `origins` as unset.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 def resolve_desired(
     desired: Desired, request: PlanInput, observed: Inventory = NOTHING
 ) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
-    """Return the desired resource of each address, and findings about invalid values.
+    """Return the desired resources, and findings about invalid values.
 
-    `observed` shows which topics are tiered. Resources on unread clusters stay as declared.
+    `observed` shows which topics are tiered. Resources on unread clusters do not change.
     """
     return _Resolver(desired, request, observed).all()
 
@@ -53,7 +53,7 @@ class _Resolver:
     def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
-        # Sorted, so that of two links that declare the same mirror always the same is reported.
+        # Sorting makes the reported link deterministic if two links declare the same mirror.
         for address in sorted(self._links):
             self._resolve_link(*self._links[address])
         for address in sorted(self._links):
@@ -81,7 +81,7 @@ class _Resolver:
             case Mounting():
                 self._wanted[address] = _resolve_mounting(resource, declared)
             case TieringPolicy():
-                pass  # a policy has no action, only an effect on topics
+                pass  # policies have no actions
             case MirrorTopic():
                 self._report(
                     address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink."
@@ -176,7 +176,7 @@ class _Resolver:
             try:
                 configs[key] = self._canonical_value(key, value, capabilities)
             except ValueError as error:
-                if origin == address or not origin.startswith("namespace/"):  # others are reported at the namespace
+                if origin == address or not origin.startswith("namespace/"):  # the namespace reports other configs
                     self._report(
                         address, declared, f"{key}: {explain_refused_value(value, error)}", "Correct it, or remove it."
                     )
@@ -214,7 +214,7 @@ def _is_canonical(configs: Mapping[str, str], capabilities: Capabilities) -> boo
         return True
     if DEFAULT in configs.values():
         return False
-    # Manifests are parsed with this catalog, so values of identical keys are canonical.
+    # Manifests are parsed with this catalog, so values of these keys are canonical.
     return capabilities.configs is EMBEDDED_CONFIGS or all(
         EMBEDDED_CONFIGS.get(key) is capabilities.configs.get(key) for key in configs
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
-    """Yield hosts that no connection matches: brokers compare addresses, not names or ranges (F-K-033)."""
+    """Yield hosts that match no connection. Brokers compare addresses, not names or ranges (F-K-033)."""
     for rule in acls:
         if rule.host != "*" and not _is_address(rule.host):
             why = "brokers compare addresses: names and ranges are never met"
@@ -35,7 +35,7 @@ def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
 
 
 def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
-    """Yield rules without effect: a tier above already denies or allows the access."""
+    """Warn about rules without effect, because a parent namespace denies or allows the access."""
     situation = review.situation
     for address in sorted(situation.wanted):
         resource = situation.wanted[address].resource
@@ -51,7 +51,7 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
 
 @dataclass(frozen=True, slots=True)
 class _RuleAbove:
-    """`below` is the resource's name relative to the tier."""
+    """An access rule of a parent namespace. `below` is the resource's name relative to the parent."""
 
     tier: Address
     rule: NamespaceAcl
@@ -136,7 +136,7 @@ FIXED: Final = frozenset({"mode", "prefix", "source"})
 def check_topic(
     topic: Topic, capabilities: Capabilities, *, is_new: bool, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a topic, except `reported` configs."""
+    """Yield unsupported settings of a topic, except `reported` configs."""
     spec = topic.spec
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
@@ -164,7 +164,7 @@ def check_topic(
 
 
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the fields that a manifest must not set for a read replica, each with message and hint."""
+    """Yield fields that are forbidden for a read replica, with message and hint."""
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
     for field in topic.spec.find_replica_conflicts():
         name = "tieringPolicy" if field == "configs" and by_policy else field
@@ -175,7 +175,7 @@ def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[t
 def check_namespace(
     namespace: Namespace, capabilities: Capabilities, propagated_configs: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a namespace; `propagated_configs`: configs of its topics."""
+    """Yield unsupported settings of a namespace. `propagated_configs` are written to its topics."""
     spec = namespace.spec
     if not capabilities.namespaces:
         yield describe_unsupported(capabilities, "have namespaces")
@@ -223,7 +223,7 @@ def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iter
 def find_unsupported_features(
     link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a platform does not support in a link; for a derived half, except protection."""
+    """Yield unsupported features of a link. Protection of a derived half is not checked."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
         yield describe_unsupported(capabilities, f"have a link of mode {spec.mode}")
@@ -307,7 +307,7 @@ def _suggest_fewer(before: int, after: int, capabilities: Capabilities) -> str:
 
 
 def describe_unsupported(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
-    """Return message and hint for an unsupported feature; `field` is looked up in `lacks` for the reason."""
+    """Return message and hint for an unsupported feature. `lacks` has the reason for `field`."""
     why = capabilities.lacks.get(field)
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",

@@ -1,4 +1,4 @@
-"""Mirror sources and roles: links, chains, roles set by commands, and the verbs that lead to a role."""
+"""Sources and roles of mirrors, and the verbs that lead to a role."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 PEER: Final = "peer"
-"""Origin path: a command paused the mirror on the other cluster, which mirrors this one since a reversal."""
+"""Key in `origins`: a command paused the mirror on the other cluster, which mirrors this topic."""
 NOTHING: Final = "nothing"
 _MARK_PREFIX: Final = "a command, while the files said "
 
 BY_COMMAND: Final = {STATE: f"{_MARK_PREFIX}{NOTHING}"}
-"""Origins of a mirror that a command created and no file declares."""
+"""Origins of a mirror that only a command created."""
 
 
 def drop_command_marks(last: Recorded | None) -> dict[str, str]:
-    """Return a record's origins without the marks that commands left."""
+    """Return a record's origins without the marks of commands."""
     return {path: origin for path, origin in (last.origins if last else {}).items() if path not in {STATE, PEER}}
 
 
 def mark_commanded_role(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror whose role a command changed: the declared role, and a mark."""
+    """Return the record of a mirror whose role a command changed. A mark stores the declared role."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -82,12 +82,12 @@ def mark_commanded_role(last: Recorded, role: str) -> Recorded:
 
 
 def make_role_mark(declared: str) -> str:
-    """Return the text stored in a record's origins when a command changes a declared role."""
+    """Return the mark in a record's origins for a declared role that a command changed."""
     return f"{_MARK_PREFIX}{declared}"
 
 
 def parse_role_mark(origin: str) -> str | None:
-    """Return the declared role in a mark of `make_role_mark`; `None` if `origin` is no mark."""
+    """Return the declared role in a mark, or `None` if `origin` is no mark."""
     return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
 
@@ -96,7 +96,7 @@ def is_made_by_command(last: Recorded | None) -> bool:
     return last is not None and last.origins.get(STATE) == make_role_mark(NOTHING)
 
 
-# After a reversal, verbs are sent to the mirror on the other cluster.
+# After a reversal, verbs apply to the mirror on the other cluster.
 
 
 ENDS: Final = {
@@ -105,17 +105,17 @@ ENDS: Final = {
     "reverse-and-pause": MirrorStatus.STOPPED,
     "truncate-and-restore": MirrorStatus.ACTIVE,
 }
-"""Final status of verbs with several steps; other verbs end as the lifecycle table says."""
+"""Final status of verbs with several steps. The lifecycle table has those of other verbs."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _COPYING: Final = frozenset({"promote", *_REVERSALS})
 _ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": "reversed", "paused": "reversed"}
-"""The role that the mirror on the other cluster needs once roles are swapped."""
+"""The role that the mirror on the other cluster needs after a role swap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One verb: the mirror that it changes, with the resulting role, and the states before and after."""
+    """A verb with the mirror that it changes, the resulting role, and the states before and after."""
 
     mirror: MirrorTopic
     verb: str
@@ -125,14 +125,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class VerbsToRole:
-    """The verbs that lead to the role; none if the mirror has it."""
+    """The verbs that lead to the role. They are empty if the mirror has the role."""
 
     steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RoleInProgress:
-    """The role change is in progress, or the state is unknown to this version."""
+    """The role change is in progress, or this version does not know the state."""
 
     address: Address
     state: str
@@ -158,7 +158,7 @@ Way = VerbsToRole | RoleInProgress | RoleRefusal | LeftOut
 
 
 def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
-    """Return the mirror that the source becomes when roles are swapped."""
+    """Return the mirror that the source becomes in a role swap."""
     return MirrorTopic(
         cluster=mirror.source_cluster,
         link=mirror.link,
@@ -170,7 +170,7 @@ def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def find_mirror_status(seen: Observed) -> MirrorStatus | None:
-    """Return the state of an observed mirror; `None` if unknown to this version."""
+    """Return the state of an observed mirror, or `None` if this version does not know it."""
     try:
         return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
     except ValueError:
@@ -178,14 +178,14 @@ def find_mirror_status(seen: Observed) -> MirrorStatus | None:
 
 
 def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles can be swapped: the link is or becomes bidirectional."""
+    """Return whether roles can be swapped, because the link is or becomes bidirectional."""
     address = address_of("link", mirror.cluster, mirror.link)
     item = situation.wanted.get(address) or situation.observed.get(address)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
 
 
 def find_mirror_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
-    """Return the live mirror on the other cluster that copies this one since a role swap."""
+    """Return the mirror on the other cluster that copies this topic since a role swap."""
     return _find_mirror_back(mirror, situation.observed)
 
 
@@ -204,9 +204,9 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 
 
 def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return the verbs that give a mirror its desired role, none if it has the role, or why there are none.
+    """Return the verbs that give a mirror its desired role, or why it cannot have the role.
 
-    `None` if neither cluster has the mirror.
+    Return `None` if neither cluster has the mirror.
     """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
@@ -226,7 +226,7 @@ def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
 def check_sides(
     what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
 ) -> RoleRefusal | None:
-    """Reject a role change over a link if one half is one-way or has a prefix (F-C-073).
+    """Reject a role change over a link if a half is one-way or has a prefix (F-C-073).
 
     `what` begins the message. A side is a cluster and its half of the link, or `None`.
     """
@@ -287,20 +287,20 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
 
 
 def find_freed_topics(way: Way | None) -> frozenset[Address]:
-    """Return the mirrors that become topics open to writes by these verbs."""
+    """Return the mirrors that these verbs turn into writable topics."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(as_topic(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
 def find_taken_topics(way: Way | None) -> frozenset[Address]:
-    """Return the topics open to writes that become mirrors by these verbs."""
+    """Return the writable topics that these verbs turn into mirrors."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (get_source_topic(step.mirror) for step in steps if step.verb in _REVERSALS)
     return frozenset((*swapped, *(as_topic(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
 
 
 def map_role_changes(situation: Situation) -> Mapping[Address, frozenset[Address]]:
-    """Return declared mirror → mirrors and topics that change when the mirror gets its role."""
+    """Return declared mirror → mirrors and topics that its role change affects."""
     ways = {address: find_way_to_role(entry, situation) for address, entry in situation.desired_mirrors.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
@@ -330,7 +330,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
 
 
 def predict_resumed_status(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return a mirror's status after this plan resumes its link; clusters only report the paused link.
+    """Return a mirror's status after this plan resumes its link. Clusters report only that the link is paused.
 
     A promotion accepts ACTIVE and PAUSED. Pausing a paused mirror changes nothing.
     """
@@ -354,7 +354,7 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
 def check_source_mirrors(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
-    """Reject the reversal of a mirror whose source is and stays a mirror."""
+    """Reject the reversal of a mirror whose source remains a mirror."""
     if not _REVERSALS.intersection(verbs):
         return None
     source = get_source_topic(mirror)
@@ -377,7 +377,7 @@ def check_source_mirrors(
 def check_source_exists(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
-    """Reject verbs that copy from a source that no longer exists."""
+    """Reject verbs that copy from a missing source."""
     if not _COPYING.intersection(verbs):
         return None
     source = get_source_topic(mirror)
@@ -418,7 +418,6 @@ def _find_way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation)
 
 
 def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
-    """It continues only as, or with, the original source of a stopped mirror."""
     if not is_two_way(mirror, situation):
         return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
     if mirror.source_cluster not in situation.trusted:
@@ -467,7 +466,7 @@ def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Si
 
 
 def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
-    """Return the verb that restores a stopped mirror's original source, or why it has too few partitions."""
+    """Return the verb that restores a stopped mirror's original source, or an error if it has too few partitions."""
     verb = "truncate-and-restore"
     topic, source = as_topic(mirror), get_source_topic(mirror)
     needed, has = count_partitions(topic, situation), count_partitions(source, situation)
@@ -485,7 +484,7 @@ def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situ
 
 
 def count_partitions(topic: Address, situation: Situation) -> int:
-    """Return the partition count of a topic or mirror; 0 if unknown."""
+    """Return the partition count of a topic or mirror, or 0 if unknown."""
     counts = [0]
     for item in (situation.observed.get(topic), situation.observed.get(as_mirror(topic))):
         if item is not None and isinstance(item.resource, Topic):
@@ -525,7 +524,7 @@ def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...
 
 
 def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
-    """Return the declared mirror whose role change makes a topic a mirror, and its observation, if it exists."""
+    """Return the declared mirror whose role change turns a topic into a mirror, with its observed state."""
     live = situation.observed.get(as_mirror(topic))
     for entry in situation.desired_mirrors_by_source.get(topic, ()):
         back = find_mirror_back(entry, situation)
@@ -545,10 +544,10 @@ _MAX_SUGGESTIONS: Final = 3
 
 
 def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield reasons why a declared mirror is impossible."""
+    """Yield why a declared mirror is impossible."""
     capabilities = situation.find_capabilities(mirror.cluster)
     if not capabilities.links:
-        return  # reported at its link
+        return  # the link reports it
     if mirror.state not in capabilities.mirrors.roles:
         message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
@@ -574,7 +573,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
-    """Return the principals that `protect: acl` denies writes to a mirror; `denied` are those denied now."""
+    """Return the principals to which `protect: acl` denies writes. `denied` are those denied now."""
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.find_capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
@@ -647,7 +646,6 @@ def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
 
 
 def _choose_resource_to_declare(mirror: MirrorTopic, situation: Situation) -> str:
-    """On flat platforms an undeclared namespace does not exist."""
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
     what = f"Namespace {namespace} or the Topic" if namespace and cluster and is_flat(cluster) else "the Topic"
@@ -655,7 +653,7 @@ def _choose_resource_to_declare(mirror: MirrorTopic, situation: Situation) -> st
 
 
 def list_cluster_topics(cluster: str, situation: Situation) -> list[str]:
-    """Return the names of topics and mirrors of a cluster, existing or declared."""
+    """Return the names of existing and declared topics and mirrors of a cluster."""
     names = {
         full_name_of(address)
         for address in (*situation.observed, *situation.wanted, *situation.mountings_by_topic)
@@ -697,7 +695,7 @@ def _find_source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopi
         is_peer = (observed_mirror.link, get_source_topic(observed_mirror)) == (
             mirror.link,
             as_topic(mirror),
-        )  # until roles are swapped back
+        )
         return observed_mirror if is_mirroring(situation.observed[observed_mirror.address]) and not is_peer else None
     is_topic = source in situation.observed or source in situation.wanted
     return None if is_topic else find_auto_created(mirror.source_cluster, mirror.source, situation)
@@ -723,7 +721,7 @@ def find_auto_created(cluster: str, full_name: str, situation: Situation) -> Mir
 
 
 def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
-    """Return the parameters of a new mirror from its source: `partitions`, synced `configs`, `incarnation`."""
+    """Return a new mirror's parameters from its source: `partitions`, synced `configs` and `incarnation`."""
     source = get_source_topic(mirror)
     chain = _list_config_chain(source, situation)
     configs: dict[str, object] = {}
@@ -799,7 +797,7 @@ def _pick_synced_configs(mirror: MirrorTopic, situation: Situation) -> tuple[str
 
 
 NOT_DECLARED: Final = "is not declared here"
-"""Why a cluster without a Cluster was not read, among `PlanInput.lost`."""
+"""Reason in `PlanInput.lost` for a cluster without a manifest."""
 
 
 def explain_unread(cluster: str, situation: Situation) -> str:
@@ -815,8 +813,8 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# The record stores the declared role, clusters report the current one. Older versions recorded that, with a mark of the
-# declared one.
+# The record stores the declared role, and clusters report the current role. Older versions recorded the current role
+# with a mark.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -830,7 +828,7 @@ _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 def replace_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Give each mirror whose role a command changed that role; a mark keeps the declared one."""
+    """Replace the desired role of mirrors by the role that a command set. A mark stores the declared role."""
     for address, item in wanted.items():
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
@@ -855,7 +853,7 @@ def is_kept_for_command(address: Address, situation: Situation) -> bool:
 
 
 def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
-    """Yield the mirrors that keep the role that a command set."""
+    """Yield mirrors that keep the role that a command set."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.can_plan(address):
@@ -881,7 +879,7 @@ def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
             message = f"it was made {role} by a command, and no longer follows its source: no file declares that"
         else:
             continue
-        written = address if link in situation.wanted else link  # accepting a link includes its mirrors
+        written = address if link in situation.wanted else link  # accepting a link also accepts its mirrors
         hint = f"Write it into the files: reconciler drift --accept {written}"
         last = situation.recorded.get(address)
         known = last.resource if last is not None and isinstance(last.resource, MirrorTopic) else mirror
@@ -889,7 +887,7 @@ def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether a command, not a link or a reversal, created a mirror over a declared link."""
+    """Return whether a command created a mirror over a declared link."""
     if address in situation.recorded:
         return is_kept_for_command(address, situation)
     seen, topic, peer = situation.observed[address], as_topic(mirror), derive_peer(mirror).address
@@ -906,7 +904,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
 
 
 def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
-    """Return the role that a command set on a mirror whose declared role is the recorded one."""
+    """Return the role that a command set, if the declared role did not change since the last apply."""
     role, was = find_current_role(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == make_role_mark(mirror.state):
@@ -916,9 +914,9 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
             return None
         topic = observed.get(as_topic(mirror))
         if role is None and mirror.address not in observed and topic is not None and not is_recreated(last, topic):
-            role = "failed-over"  # it was stopped, and the deleted link had its status
+            role = "failed-over"  # the mirror was stopped, and the deleted link had its status
     elif mirror.state not in COPYING:
-        return None  # never applied: the files request that role now
+        return None  # the role was never applied, so the files request it now
     is_same = (
         role is None or role == mirror.state or any({role, mirror.state} <= equal_roles for equal_roles in _EQUAL_ROLES)
     )
@@ -926,11 +924,11 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
 
 
 _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
-"""Roles that count as equal: a pause can change anytime, both others are stopped."""
+"""Roles that count as equal, because a pause may change anytime and stopped mirrors look alike."""
 
 
 def find_current_role(mirror: MirrorTopic, observed: Inventory) -> Role | None:
-    """Return the role that the clusters report for a mirror; `None` if changing or unreported."""
+    """Return the role that the clusters report for a mirror, or `None` during a change."""
     seen, peer = observed.get(mirror.address), observed.get(derive_peer(mirror).address)
     if follows_other_source(mirror, seen):
         seen = None

@@ -1,4 +1,4 @@
-"""Find the topic in object storage that a Mounting means."""
+"""Find the source of a Mounting in object storage."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _LIST_HINT: Final = "See what object storage has: reconciler mount list"
 
 @dataclass(frozen=True, slots=True)
 class AttachedTopic:
-    """A topic of a cluster that was read, and its permanent location."""
+    """A topic on a readable cluster, and its permanent location."""
 
     cluster: str
     name: str
     location: str
     leaves_by: Address | None = None
-    """The mounting of this plan that detaches it, if any."""
+    """The Mounting that unmounts the topic in this plan, if any."""
 
 
 @dataclass(frozen=True)
 class SharedStorage:
-    """One object storage, as seen by the clusters that share it."""
+    """One object storage and the clusters that share it."""
 
     url: str
     cluster_id: str | None
-    """Id of the cluster that mounts; `None` if it does not exist yet."""
+    """Id of the cluster that mounts; `None` if it does not exist."""
     mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """Cluster id → name in the files, of read clusters."""
+    """Id of a readable cluster → its name in the files."""
 
     def whose(self, owner: str | None) -> str:
-        """Return the text for a cluster: its id and, if known, its name."""
+        """Return a cluster's id and, if known, its name, as text."""
         if owner is None:
             return "another cluster"
         name = self.names.get(owner)
@@ -53,7 +53,7 @@ class SharedStorage:
 
     @cached_property
     def at(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by cluster id and revision, indexed for thousands of mountings."""
+        """Topics by cluster id and revision. The index serves thousands of Mountings."""
         topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         for topic in self.attached:
             topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)
@@ -63,7 +63,7 @@ class SharedStorage:
 
     @cached_property
     def called(self) -> Mapping[str, tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by their original name; attached topics are left out of the mountable ones."""
+        """Topics by original name. A topic on a cluster is not listed as mountable."""
         topics: dict[str, tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         taken = {topic.location for topic in self.attached}
         for topic in self.attached:
@@ -77,9 +77,9 @@ class SharedStorage:
 def find_source(
     mounting: Mounting, last_location: str | None, storage: SharedStorage
 ) -> MountSource | UserError | None:
-    """Return the source of a mounting, or why it has none; `None` if this storage has no such topic.
+    """Return the source of a Mounting or an error, or `None` if this storage has no such topic.
 
-    `last_location` is what the mounting detached last, and the first meaning of its name.
+    `last_location` is the location that the Mounting unmounted last. Its name refers to it first.
     """
     source = mounting.spec.source
     if source is None and last_location is not None and _is_free(last_location, storage):
@@ -90,7 +90,7 @@ def find_source(
 
 
 def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return what a mounting's name would mean on a cluster without that topic."""
+    """Return the source that a Mounting's name would select on a cluster without that topic."""
     attached, called = storage.called.get(wanted_name(mounting), ((), ()))
     leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
     free = (MountSource(topic.location, None) for topic in called if topic.state == "detached")
@@ -98,7 +98,7 @@ def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource
 
 
 def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the only detached topic of the cluster with the mounting's name, if it is the only one."""
+    """Return the only unmounted topic of the cluster with the Mounting's name, or `None`."""
     last = [
         topic.location
         for topic in storage.mountables
@@ -108,7 +108,7 @@ def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSourc
 
 
 def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return the location of an unmounted, missing topic; `None` if unknown, an error if it never existed."""
+    """Return the location of an unmounted, missing topic, or `None` if unknown. Return an error if it never existed."""
     if (last := find_last_detached(mounting, storage)) is not None:
         return last
     match find_source(mounting, None, storage):
@@ -122,7 +122,7 @@ def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSou
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Compare two locations; either may lack the namespace."""
+    """Compare two locations. Either may omit the namespace."""
     (namespace, name), (other_namespace, other_name) = (
         split_name(_read_topic_part(one)),
         split_name(_read_topic_part(other)),
@@ -135,7 +135,7 @@ def is_same_place(one: str, other: str) -> bool:
 def find_in_other_storages(
     mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]
 ) -> UserError | None:
-    """Return the error if another storage of `others` has the topic."""
+    """Return an error if another storage has the topic."""
     for cluster, storage in others:
         match find_source(mounting, None, storage):
             case None:
@@ -151,12 +151,12 @@ def find_in_other_storages(
 
 
 def wanted_name(mounting: Mounting) -> str:
-    """Return the full name of a mounting's source, unless it is a location."""
+    """Return the full name of a Mounting's source, unless the source is a location."""
     return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
 
 
 def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for an unknown topic; `leaves_by`: a mounting that will detach one with that name."""
+    """Return the error for an unknown topic. `leaves_by` is a Mounting that will unmount one with that name."""
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
@@ -174,10 +174,10 @@ def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = Non
 
 
 def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
-    """Return whether the topic under a mounting's name is another than the one mounted, unmounted or applied.
+    """Return whether a topic with the Mounting's name is not the Mounting's topic.
 
-    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered; on
-    Kafka, when it is mounted.
+    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered or,
+    on Kafka, mounted.
     """
     last, topic = last_of(mounting, situation), situation.recorded.get(get_mounted_topic(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
@@ -198,24 +198,24 @@ def hides_locations(cluster: str, situation: Situation) -> bool:
 
 
 def has_own_topic(mounting: Mounting, situation: Situation) -> bool:
-    """Return whether the topic of a mounting exists on its cluster."""
+    """Return whether a Mounting's topic exists on its cluster."""
     seen = situation.observed.get(get_mounted_topic(mounting))
     return seen is not None and not is_stranger(mounting, seen, situation)
 
 
 def is_unmounted(last: Recorded | None) -> bool:
-    """Return whether a mounting was unmounted when last applied."""
+    """Return whether the last apply left a Mounting's topic unmounted."""
     return last is not None and isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted"
 
 
 def is_away(mounting: Mounting, situation: Situation) -> bool:
-    """Return whether the topic of a mounting is in object storage."""
+    """Return whether a Mounting's topic is in object storage."""
     is_found = isinstance(situation.request.stored.mounts.get(mounting.address), MountSource)
     return is_unmounted(last_of(mounting, situation)) or is_found
 
 
 def held_state(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the state that a command gave a mounting that is declared as recorded, if any."""
+    """Return the state that a command set, if the declared state did not change since the last apply."""
     last, topic = situation.recorded.get(mounting.address), get_mounted_topic(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
@@ -234,7 +234,7 @@ def held_state(mounting: Mounting, situation: Situation) -> str | None:
 
 
 def meant_location(mounting: Mounting, situation: Situation) -> str:
-    """Return the location that a mounting means, or its topic's original name."""
+    """Return the location of a Mounting's source, or its original name."""
     source = mounting.spec.source
     if source is not None and is_explicit(source):
         return source
@@ -246,24 +246,24 @@ def meant_location(mounting: Mounting, situation: Situation) -> str:
 
 
 def last_of(mounting: Mounting, situation: Situation) -> Recorded | None:
-    """Return the record of a mounting, also under its previous name."""
+    """Return the record of a Mounting, which may have its previous name."""
     last, wanted = situation.recorded.get(mounting.address), situation.wanted.get(mounting.address)
     old = wanted.moved_from if wanted is not None else None
     return situation.recorded.get(old) if last is None and old is not None else last
 
 
 def location_of(seen: Observed) -> str | None:
-    """Return a topic's location in object storage; `None` if it has none."""
+    """Return a topic's location in object storage, if any."""
     return seen.topic.legacy.location if seen.topic.legacy is not None else None
 
 
 def is_at(location: str, meant: str) -> bool:
-    """Return whether a location is the meant one, or its topic has the meant name."""
+    """Return whether a location equals `meant` or its topic has that name."""
     return is_same_place(meant, location) if is_explicit(meant) else _read_topic_part(location) == meant
 
 
 def is_explicit(source: str) -> bool:
-    """Return whether a source is a location rather than a name."""
+    """Return whether a source is a location instead of a name."""
     return "/" in source
 
 

@@ -1,4 +1,4 @@
-"""Physical names of topics on platforms without namespaces, and collisions between them."""
+"""Physical names of topics on platforms without namespaces, and their collisions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def is_flat(cluster: Cluster) -> bool:
-    """Return whether a platform has no namespaces, so that topic names are flat."""
+    """Return whether a platform has flat topic names, without namespaces."""
     return cluster.spec.connection.find_separator() is not None
 
 
 def read_separator(cluster: Cluster) -> str:
-    """Return the separator between tiers in a cluster's flat names."""
+    """Return the separator of namespaces in a cluster's flat names."""
     return cluster.spec.connection.find_separator() or FLAT_SEPARATOR
 
 
@@ -46,21 +46,21 @@ def physical_name(cluster: Cluster, full_name: str) -> str:
 
 
 def prefix_of(cluster: Cluster, namespace: str) -> str:
-    """Return the prefix of a namespace's flat names, with separator: `team` does not match `team2.x`."""
+    """Return the prefix of a namespace's flat names, with the separator. Thus `team` does not match `team2.x`."""
     return physical_name(cluster, namespace) + read_separator(cluster)
 
 
 def folded(name: str) -> str:
-    """Fold a name as Kafka's metrics do, where `.` and `_` are equal."""
+    """Return a name as Kafka's metrics show it, where `.` and `_` are equal."""
     return name.replace("_", ".")
 
 
 def rekey_observed(
     observed: Inventory, wanted: Container[Address], ours: Iterable[Address], clusters: Mapping[str, Cluster]
 ) -> Inventory:
-    """Return the observed inventory under known addresses: on flat platforms the physical name is the identity.
+    """Return the observed inventory by known addresses. On flat platforms, physical names identify topics.
 
-    A topic may be declared or recorded outside the namespace that its name suggests. `ours`: declared, then recorded.
+    A topic may be declared or recorded outside the namespace in its name. `ours` are declared, then recorded addresses.
     """
     flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
     if not flat:
@@ -99,7 +99,7 @@ def _change_address(address: Address, seen: Observed) -> Observed:
 
 
 def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield desired topics with equal folded flat names, and names that are too long."""
+    """Yield desired topics whose flat names are too long or equal in Kafka's metrics."""
     flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
     if not flat:
         return
@@ -208,7 +208,7 @@ class _FlatNames:
         observed = self.situation.observed[other]
         known = observed.physical_name or physical_name(self._cluster_spec, full_name_of(other))
         if known == name:
-            return  # the same topic under another address: reported elsewhere, or its record follows
+            return  # another address of the same topic
         yield self._make_finding(
             address,
             f"{name} folds onto {known}, which is there ({other}): '.' and '_' are one in names of topics",
@@ -226,7 +226,7 @@ class _FlatNames:
 
     @cached_property
     def _homes(self) -> Mapping[str, str]:
-        """Prefix → namespace, of namespaces that are desired or contain a desired resource."""
+        """Prefix → namespace. The namespace or a resource in it is desired."""
         homes: set[str] = set()
         for address in self.situation.wanted:
             kind = kind_of(address)
