@@ -1,7 +1,4 @@
-"""Public names of plan and apply for scripts and notebooks, imported on first use.
-
-All other names of the package are private and may change.
-"""
+"""Public names of plan and apply for scripts and notebooks. All other names are private and may change."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final

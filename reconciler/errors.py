@@ -1,7 +1,4 @@
-"""Errors, grouped by what the caller can do next.
-
-After a `UserError` the files or the command need a fix. After a `RetryableError` a retry may succeed.
-"""
+"""Errors, grouped by what the caller can do next."""
 
 from __future__ import annotations
 
@@ -176,7 +173,7 @@ class UnansweredError(RetryableError):
 class LostRaceError(RetryableError):
     """Another process changed the object first.
 
-    `current` is the present content of the object, or `None` if the object was deleted or cannot be read.
+    `current` is the object's present content, or `None` if it was deleted or cannot be read.
     """
 
     def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:

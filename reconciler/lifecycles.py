@@ -164,7 +164,7 @@ UNMOUNT: Final = Lifecycle("unmount", _Migration.PLANNED, _MIGRATION_MOVES, _MIG
 """An unmount moves a topic from a cluster to object storage."""
 
 BY_JOBS: Final = "jobs"
-"""Parameter `by` of a mount that copies records with jobs, because the platform has no mount."""
+"""Parameter `by` of a mount that copies records with jobs."""
 
 BY_PLATFORM: Final = "platform"
 """Parameter `by` of a transition in which the platform changes the mirror's role."""
@@ -175,7 +175,7 @@ NEXT_VERBS: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execut
 BEFORE_EXECUTED: Final = frozenset(
     {_Migration.PLANNED, _Migration.PREPARING, _Migration.PREPARED, _Migration.EXECUTING}
 )
-"""States in which the platform uploads or looks up data. These steps can time out."""
+"""States in which the platform uploads or looks up data."""
 
 
 class MirrorStatus(StrEnum):
@@ -421,10 +421,7 @@ _SUSPENDED_VERDICTS: Final[dict[Role, RoleVerdict]] = {
 
 
 def plan_role_change(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> RoleVerdict:
-    """Decide how a mirror in `state` reaches `role`.
-
-    `is_suspended`: the mirror was paused during a reversal. A resume continues the reversal.
-    """
+    """Decide how a mirror in `state` reaches `role`. `is_suspended`: the mirror was paused during a reversal."""
     if is_suspended and state is _Mirror.PAUSED:
         return _SUSPENDED_VERDICTS[role]
     return _VERDICTS[role].get(state, _REFUSE_REGULAR)
@@ -487,9 +484,8 @@ HOUSEKEEPING: Final = Lifecycle(
 )
 
 
-# States of remote segments and of deleted remote partitions (KIP-405). The embedded cluster derives them from
-# manifests. A segment is being copied until a manifest lists it. It is being deleted while the manifest lists it as
-# garbage.
+# States of remote segments and of deleted remote partitions (KIP-405). A segment is being copied until a manifest lists
+# it, and being deleted while the manifest lists it as garbage.
 
 
 class SegmentState(StrEnum):

@@ -180,10 +180,7 @@ def find_fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> 
 
 
 def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
-    """Return whether `commit` is an ancestor of `of`, or `None` if git or a needed commit is missing.
-
-    A shallow clone can prove that a commit is an ancestor, but not the opposite.
-    """
+    """Return whether `commit` is an ancestor of `of`, or `None` if git or a needed commit is missing."""
     try:
         if not _read_git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
             return True
@@ -236,8 +233,7 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
 def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
     """Write the files of a pull request's base to a temporary folder, or return `None` outside pull requests.
 
-    The folder holds all files below `folder` and all YAML files of the repository. It is deleted at exit. Git
-    attributes and filters do not apply.
+    The folder holds all files below `folder` and all YAML files of the repository. It is deleted at exit.
     """
     revision = _find_base_revision(environ)
     if revision is None:

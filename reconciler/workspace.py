@@ -84,10 +84,7 @@ class ApplyResult:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folder of a workspace, with the environment and variables for reading its files.
-
-    Each call reads the files again and closes its connections.
-    """
+    """The folder of a workspace, with the environment and variables for reading its files."""
 
     folder: Path
     """Folder that contains `reconciler.yaml`."""
@@ -241,7 +238,7 @@ def _log_event(event: Event) -> None:
 def register_topics(session: Session, workspace: Workspace) -> None:
     """Register the Spark format `topic-log`, which reads and writes topics of a workspace's clusters.
 
-    Spark pickles environment variables with the data source, and shows them in no query plan, option or log.
+    Environment variables are pickled with the data source, and appear in no option or log.
 
     Args:
         session: The Spark session.

@@ -50,7 +50,7 @@ JOBS = "jobs"
 
 MIRRORS: Final = "mirrors/"
 MIRRORS_AT_ONCE: Final = 4
-"""Number of mirror lanes. A lane may copy records, and then holds batches in memory."""
+"""Number of mirror lanes, each of which may hold batches in memory."""
 
 RECORD = "record"
 
@@ -239,7 +239,7 @@ class ActionGraph:
 
 
 def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield the journal entries for an action's outcome. `lost`: failed action → the actions that were skipped for it.
+    """Yield the journal entries for an action's outcome. `lost`: failed action → actions skipped for it.
 
     An unknown outcome gets no entry, so that recovery observes the cluster.
     """
@@ -281,7 +281,6 @@ class ResultLedger:
     """Collects the results of one run and updates the record."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
-        """Copy `record`. Only one thread at a time calls `report`."""
         self.record: dict[Address, Recorded] = dict(record)
         self.is_changed = False
         self.done: list[str] = []
@@ -342,7 +341,7 @@ _CHECK_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The results of a run, whose `record` must be committed. Ids are in the order in which actions ended."""
+    """The results of a run, whose `record` must be committed. Ids are in the order of completion."""
 
     record: Record
     done: tuple[str, ...] = ()
@@ -363,7 +362,7 @@ class RunResult:
     unwritten: tuple[Entry, ...] = ()
     ran: Execution = NO_EXECUTION
     trouble: Exception | None = None
-    """Unexpected error, such as a bug or a closed pipe, to raise after `record` is committed."""
+    """Unexpected error to raise after `record` is committed."""
 
     @property
     def is_whole(self) -> bool:
@@ -484,7 +483,7 @@ class Engine:
         if lane != RECORD and not await self._write_entries([Intent(id=action.id) for action in batch]):
             return
         if self._is_stopping:
-            return  # stopped during the write; recovery finds the intents and settles them as absent
+            return  # recovery settles the intents as absent
         self._ledger.report_start(batch, self._ports.effects.read_clock())
         ended = [
             (action, outcome, moved)

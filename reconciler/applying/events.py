@@ -128,7 +128,7 @@ class Progress:
     partitions: int = 0
     """Number of partitions, or 0 if the work is not divided into partitions."""
     phase: str = ""
-    """What the job does before it moves records, such as `starting Spark`. It is empty while records move."""
+    """What the job does before it moves records, such as `starting Spark`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +162,9 @@ class RunRecovered:
     run: str
     who: str
     settled: Mapping[str, str]
-    """Id of each action in doubt → its result.
+    """Id of each action in doubt → its result: absent, done, partial, conflict, under way, moving or unknown.
 
-    The results are absent, done, partial, conflict, under way, moving and unknown. A partial action was completed. A
-    transition over two clusters is under way if it has not ended. With moving, replicas still move. With unknown, the
-    cluster could not be read.
+    A partial action was completed. A transition is under way if it has not ended. With moving, replicas still move.
     """
     parting: RunEnding | None = None
     """How the run ended: stopped or handed over. It is null if the run was killed."""
@@ -206,7 +204,7 @@ class Summary:
     failures: tuple[Alike, ...] = ()
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
-    """Ids of failed actions whose result is unknown. The run stays open for them."""
+    """Ids of failed actions whose result is unknown."""
     ran: Execution = NO_EXECUTION
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None

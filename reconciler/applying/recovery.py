@@ -1,7 +1,4 @@
-"""Settle an interrupted run by observing the actions whose result is unknown.
-
-Done actions are recorded, partial actions are completed, and absent actions are planned again. Recovery is idempotent.
-"""
+"""Settle an interrupted run by observing the actions whose result is unknown. Recovery is idempotent."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ class Completion:
     lease: Lease
     context: RunContext
     runs_transition: Callable[[Transition], bool]
-    """Whether to run a transition over two clusters to its end. Other transitions are left to `run`."""
+    """Whether to run a transition over two clusters to its end."""
     resumes: bool
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
@@ -143,7 +140,6 @@ def _build_not_ended_error(action: Transition, error: ReconcilerError) -> Incomp
 
 
 def _build_bug_refusals(outcomes: Iterable[Outcome]) -> list[Entry]:
-    # An action that fails by a bug would never complete.
     return [
         _build_error_refusal(outcome.id, outcome.error)
         for outcome in outcomes
@@ -156,7 +152,6 @@ def _build_error_refusal(name: str, error: ReconcilerError) -> Entry:
 
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    # The plan would treat a partial resource as foreign.
     unknown = [
         outcome
         for outcome in outcomes
@@ -173,7 +168,7 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
 T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
-"""Wait after a takeover before actions that are not idempotent are repeated. A late call may still arrive."""
+"""Wait before actions that are not idempotent are repeated, because a late call may still arrive."""
 _SLICE_S: Final = 0.5
 
 

@@ -1,7 +1,4 @@
-"""A run, from acquiring the lease to its result.
-
-All effects use `RunContext`, so that a simulation can kill the run at every step.
-"""
+"""A run, from acquiring the lease to its result."""
 
 from __future__ import annotations
 
@@ -287,7 +284,7 @@ class DecisionBasis:
     snapshot: Snapshot
     settled: SettledJournal | None = None
     is_second_round: bool = False
-    """Whether this is the second round, which checks actions that the settled run left in doubt."""
+    """Whether this round only checks actions that the settled run left in doubt."""
 
 
 Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
@@ -337,7 +334,7 @@ class RunRequest:
     runs_transition: Callable[[Transition], bool] = run_no_transition
     """Whether to run a transition of the open run to its end first."""
     skips_address: Callable[[Address], bool] = skip_no_address
-    """Whether to skip an address, because the user excluded its cluster."""
+    """Whether to skip an address of an excluded cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +420,7 @@ class Run:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             await lease.store_commit(todo.commit)
-            if basis.is_second_round:  # `decide` also marked resources as owned that this round does not create
+            if basis.is_second_round:
                 await self._restore_ownership(basis)
             else:
                 self._report_nothing_done(lease, run)
@@ -434,8 +431,8 @@ class Run:
                 await self._effects.run_blocking(lambda: self._context.jobs.check(todo.actions))
             await lease.open_run(file, todo.commit)
         except LeaseError:
-            raise  # another run may rely on these marks by now
-        except ReconcilerError:  # nothing was changed, so remove the marks of this run
+            raise
+        except ReconcilerError:
             await self._restore_ownership(basis)
             raise
         journal = Journal(lease, self._effects, run)
@@ -463,7 +460,7 @@ class Run:
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
-        """Return whether to plan again, because a late call of the settled run may have changed a cluster."""
+        """Return whether a late call of the settled run may have changed a cluster."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 

@@ -1,8 +1,7 @@
 """Archive a log into object storage, and restore it.
 
-Most records are copied and compared while producers write. The job then blocks producers and copies the rest. Before a
-deletion, `records.log.find_changed_partitions` checks the source again. An interrupted archive continues at the ends of
-its manifests.
+Most records are copied and compared while producers write. The job then blocks producers and copies the rest. An
+interrupted archive continues at the ends of its manifests.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""Maximum number of passes before producers are blocked. Each pass copies what was written during the previous one."""
+"""Maximum number of passes before producers are blocked."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ArchiveJob:
     copy: TopicLog
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
-    """Blocks all producers of the source and returns each partition's end offset. It is called once and may raise."""
+    """Blocks all producers of the source and returns each partition's end offset."""
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
@@ -129,7 +128,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
-# The restored topic has new offsets, so only records and their order are compared.
+# The restored topic has new offsets.
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Compact partitions whose keys exceed memory. DataFrames find the newest record of each key.
 
-The first shuffle groups key hashes by key, the second groups surviving offsets by file. A task that writes a file holds
-only the file's offsets. The driver publishes all files or none.
+A task that writes a file holds only the file's offsets. The driver publishes all files or none.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class PartitionSide:
 class PartitionComparison:
     """One partition of both logs. A side is `None` if its log lacks the partition.
 
-    `records` and `digest` cover offsets that both logs have; the end of a lagging log is in `end`.
+    `records` and `digest` cover offsets that both logs have.
     """
 
     partition: int
@@ -39,9 +39,9 @@ class PartitionComparison:
     right: PartitionSide | None
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
-    """First common offset whose record differs or is missing. Only some partitions are searched."""
+    """First common offset whose record differs or is missing, if searched."""
     superseded: int = 0
-    """Number of records that compaction removed from one log. They are no differences."""
+    """Number of records that compaction removed from one log."""
 
     @property
     def is_equal(self) -> bool:

@@ -1,8 +1,7 @@
 """Copy logs into copies of them or into other topics of the same platform.
 
-The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap. Jobs
-have no state: missing ranges are found by reading source and sink. Parallel jobs waste work but publish nothing twice.
-Flows share rounds, and an error ends only its flow.
+Tasks stage ranges under new names, and the driver publishes each round by compare-and-swap. Missing ranges are found by
+reading source and sink. Parallel jobs publish nothing twice. Flows share rounds, and an error ends only its flow.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Transactional sinks have one task per partition. Each pass copies the next piece of every partition, so that all
-# advance.
+# Each pass copies the next piece of every partition, so that all advance.
 
 
 _MAX_SHARES: Final = 6
@@ -62,7 +60,6 @@ class CommitFlowRun(FlowRun):
 
     def plan_pieces(self, budget: int) -> list[Piece]:
         """Return the next piece of each partition, or no piece if the copy is no longer wanted."""
-        # The source is read after the sink; tasks detect later changes.
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
@@ -278,7 +275,7 @@ class _CopyJob:
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_copy_task, ends, is_shared=self._tasks.is_in_process)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # Records staged before a stop are published; the next round reports the stop.
+        # The next round reports the stop.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged
@@ -309,9 +306,6 @@ def _copy_task(
 
 def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; the records copied so far stay", hint="`apply` continues it.")
-
-
-# `fill_topic` copies while producers write. `finish_topic` copies the rest after producers are blocked.
 
 
 @dataclass(frozen=True)

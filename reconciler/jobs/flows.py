@@ -62,9 +62,9 @@ class Piece:
 def find_missing_ranges(
     bounds: Mapping[int, Bounds], ends: Mapping[int, int], until: Mapping[int, int] | None = None
 ) -> dict[int, OffsetRange]:
-    """Return the ranges that a sink lacks, up to the source's last stable offsets.
+    """Return the ranges that a sink lacks, up to the source's last stable offsets or `until`.
 
-    `until` limits offsets and partitions. Raise `UserError` if the sink lacks a partition or is ahead of the source.
+    Raise `UserError` if the sink lacks a partition or is ahead of the source.
     """
     ranges: dict[int, OffsetRange] = {}
     for partition, source in sorted(bounds.items()):
@@ -93,7 +93,7 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last piece reaches the end even if the last offsets have no records.
+    # The last offsets may have no records.
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
@@ -180,7 +180,7 @@ class Flow:
     sink: StagedSink | TransactionalSink
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
-    """End offset by partition; other partitions are skipped. `None` copies all partitions to the source's ends."""
+    """End offset by partition; other partitions are skipped. `None` copies everything."""
     is_wanted: Callable[[], bool] = never_stopped
     """Called before each publish; stops the copy of a paused mirror."""
     progress: Report = ignore_progress

@@ -64,8 +64,8 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A missing record is no difference if compaction removed it. The other log was compacted beyond its offset, and the
-# record is a tombstone or superseded in either log. The superseding record is checked by the same rule.
+# A missing record is no difference if it is a tombstone or superseded, and the log was compacted beyond its offset. The
+# superseding record is checked by the same rule.
 
 
 _MAX_HELD: Final = 2_000_000
@@ -238,7 +238,6 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     if not any(reaches):
         return None
     end = source.read_bounds([number])[number].stable
-    # Only copies on Kafka have other offsets than their source.
     ours = Bounds(whole.start, whole.start, whole.stop, whole.stop, compacted_to=reaches[0])
     theirs = Bounds(whole.start, whole.start, end, end, compacted_to=reaches[1])
     view = _SourceOrderLog(copy, spans.left, offsets)
@@ -285,8 +284,7 @@ class _SourceOrderLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Transaction markers leave different gaps, so records are compared by position. Each piece counts positions from 0;
-# they are shifted later.
+# Transaction markers leave different gaps, so records are compared by position.
 
 
 _MAX_LOCATED: Final = 10
@@ -451,7 +449,7 @@ def find_agreed_ends_by_map(
 ) -> dict[int, int]:
     """Return, for each source partition, the first offset at which the copy differs, or its end.
 
-    The last records are compared first. Records that retention or compaction removed are ignored.
+    Records that retention or compaction removed are ignored.
     """
     compact = [isinstance(log, CompactingLog) and log.may_lack_records() for log in logs]
     agreed: dict[int, int] = {}

@@ -1,7 +1,4 @@
-"""Profile a topic with DataFrames.
-
-Records are read once. Executors cache offsets, times, keys and sizes, but no values.
-"""
+"""Profile a topic with DataFrames. Executors cache no values."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _SECOND_MS: Final = 1000
 
 
 def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
-    """Compute a topic's profile. Records older than `old_before_ms` are counted separately.
+    """Compute a topic's profile. Records before `old_before_ms` are counted separately.
 
     `start` returns the Spark session and is not called for an empty topic.
     """
@@ -50,7 +47,6 @@ def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_bef
     register(session, lambda _options: log)
     try:
         with describe_stages(session, "reconciler: profile"):
-            # Records that retention removes meanwhile do not count.
             records = add_sizes(session.read.format(NAME).option("failOnDataLoss", "false").load()).persist()
             try:
                 return _make_profile(records, numbers, old_before_ms)

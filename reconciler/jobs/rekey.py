@@ -1,8 +1,7 @@
 """Copy a topic into another number of partitions, with one shuffle by target partition.
 
 A shuffle row holds a source batch's records for one target partition as Arrow data. One task writes each target
-partition from all sources in parallel, each source in offset order. Therefore a group with a small lag resumes shortly
-before the end. The sink stores its position in each source.
+partition from all sources, each source in offset order. The sink stores its position in each source.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ The share is the part of the source's records in this round up to the row's end.
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""Records per shuffle row. More records increase what a group with a small lag rereads; fewer make writes slower."""
+"""Records per shuffle row. More records increase rereads of consumer groups; fewer make writes slower."""
 _ROWS_A_BATCH: Final = 32
-"""Shuffle rows per Arrow batch. Spark's default is meant for rows of single records."""
+"""Shuffle rows per Arrow batch."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
 _MAX_FRUITLESS: Final = 3
 
@@ -97,10 +96,7 @@ class _RekeyJob:
         return find_missing_ranges(bounds, ends, self.until)
 
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Interleave the pieces of all partitions, so that records of similar times are together.
-
-        The last round has the last records of all partitions. A group with a small lag rereads only that round.
-        """
+        """Interleave the pieces of all partitions, so that records of similar times are together."""
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
             pieces = list(iter_pieces(number, offsets, self.source.list_extents(number, offsets)))

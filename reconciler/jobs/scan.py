@@ -280,9 +280,6 @@ def _parse_numbers(options: Mapping[str, str], name: str) -> _NumberRange:
     return _NumberRange(among=frozenset(map(int, text.split(","))))
 
 
-# Filters on partition, offset and timestamp reduce the planned and read data.
-
-
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
@@ -370,7 +367,7 @@ class TaskRange(InputPartition):
     partition: int
     offsets: OffsetRange
     rows: TopicRows | None = None
-    """Rows that read the range. If `None`, the reader that planned the range reads it."""
+    """Rows that read the range, or `None` for those of the planning reader."""
 
     def __post_init__(self) -> None:
         pass
@@ -427,10 +424,7 @@ class TopicRows:
     def read(
         self, share: TaskRange, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a range, and report records that retention removed.
-
-        Time limits skip offsets on purpose. With them, only the beginning is checked.
-        """
+        """Yield the batches of a range, and report records that retention removed."""
         self.log.check_shared()
         schema = to_arrow_schema(self._schema, **_UTC)
         if isinstance(self.log, SelectiveLog):
@@ -455,10 +449,7 @@ class TopicRows:
             self._check_hole(share.partition, OffsetRange(at, share.offsets.stop))
 
     def _check_hole(self, partition: int, hole: OffsetRange) -> None:
-        """Report a gap in offsets if retention caused it; other gaps are normal.
-
-        It is checked at once, because retention may remove records that were read before.
-        """
+        """Report a gap in offsets if retention caused it; other gaps are normal."""
         begin = self.log.read_bounds([partition])[partition].start
         if hole.start < begin:
             self.losses.report([describe_removed(partition, hole.start, min(begin, hole.stop))])
@@ -532,7 +523,7 @@ class TopicLogReader(DataSourceReader):
             raise UserError(message, hint="Give a start that is not after the end.")
 
     def _find_lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
-        """Yield requested offsets that cannot be read. An end for all partitions is only an upper limit."""
+        """Yield requested offsets that cannot be read."""
         start, end = self._starts[topic].find_offset(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield describe_removed(partition, start, bounds.start)
@@ -559,10 +550,9 @@ class TopicLogReader(DataSourceReader):
 
 
 class PushingReader(TopicLogReader):
-    """Accepts Spark's filters for a frame that is scanned once.
+    """Accepts Spark's filters for a frame that is scanned once, if the option `pushFilters` is set.
 
-    Spark 4.3.0 applies one scan's filters to all scans of a frame, so a second query or a self-join would lack rows.
-    Therefore filters are pushed only with the option `pushFilters`.
+    Spark 4.3.0 applies one scan's filters to all scans of a frame, so a self-join would lack rows.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

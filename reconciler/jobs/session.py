@@ -1,4 +1,4 @@
-"""Start and stop Spark, check Java and Spark Connect, and send this package to executors."""
+"""Start and stop Spark, and send this package to executors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _INSTALLERS: Final = (
 
 
 def check_java(environ: Mapping[str, str]) -> None:
-    """Reject a missing or unsuitable Java in `JAVA_HOME` or on the `PATH`. Spark's own error is a page long."""
+    """Reject a missing or unsuitable Java in `JAVA_HOME` or on the `PATH`."""
     path = environ.get("PATH", "")
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
@@ -128,7 +128,7 @@ def ship_package(session: SparkSession, folder: Path) -> None:
 def pack_sources(folder: Path, source: Path = _PACKAGE) -> Path:
     """Write the package's sources into an importable zip file and return its path."""
     target = folder / "reconciler.zip"
-    # Zip files begin with 1980, but some installations, such as Nix, date files to 1970.
+    # Zip files begin with 1980, but Nix dates files to 1970.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -144,7 +144,7 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Records stay in Python, so the JVM needs no optimization. By measurement, it starts and answers a quarter faster.
+    # Without JVM optimization, Spark starts and answers a quarter faster.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
@@ -193,10 +193,7 @@ class RunningSpark:
 
 
 def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes] | None = None) -> RunningSpark:
-    """Start Spark as the workspace configures it.
-
-    `log` receives Spark's output. Without `log`, the output is quoted only if the start fails.
-    """
+    """Start Spark as the workspace configures it. `log` receives Spark's output."""
     check_ready(spark, environ=environ)
     with ExitStack() as resources:
         if spark.remote is not None:

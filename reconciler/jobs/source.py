@@ -1,7 +1,4 @@
-"""The Spark data source `topic-log`: topics as DataFrames and streams.
-
-The process that registers the source defines the options `cluster` and `topic`.
-"""
+"""The Spark data source `topic-log`: topics as DataFrames and streams."""
 
 from __future__ import annotations
 
@@ -93,9 +90,8 @@ def register(
 ) -> None:
     """Register `topic-log` in a session. `open_log` receives a read's options with lower-case names.
 
-    `open_log` is pickled and runs on the driver; its log is read in executors. Spark's options, columns and
-    configuration therefore contain no secrets. `open_appends` does the same for writes. `list_topics` returns the names
-    that `subscribePattern` may match. Workers of a local session use this interpreter by default.
+    `open_log` is pickled and runs on the driver; its log is read in executors. Spark's options and configuration
+    contain no secrets. `list_topics` returns the names that `subscribePattern` may match.
     """
 
     class TopicLogSource(_TopicLogSource):
@@ -195,8 +191,7 @@ class _RefusedStream(DataSourceStreamReader):
     initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815 - Spark's
 
 
-# Tasks stage rows; the driver publishes a batch completely or not at all. Its query id and number prevent a second
-# publication after a crash.
+# Tasks stage rows; the driver publishes a batch completely or not at all, and only once.
 
 
 _FIELDS: Final = {
@@ -233,8 +228,7 @@ def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column(name) for name in names], [_FIELDS[name] for name in names])
 
 
-# Spark pickles writers, calls `write` in tasks and `commit` on the driver. `abort` does nothing: a failed `commit` may
-# have decided its transaction.
+# `abort` does nothing, because a failed `commit` may have decided its transaction.
 
 
 @dataclass(frozen=True)
@@ -278,7 +272,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @shorten_worker_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        # Python writers learn the query's id only from this property of the JVM's thread.
+        # Python writers learn the query's id only from this property.
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if query is None:
@@ -314,7 +308,7 @@ S = TypeVar("S", bound=StagedRows)
 
 
 def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
-    """Reject missing results of tasks, whose rows would be lost: executors may run another version."""
+    """Reject missing results of tasks, whose rows would be lost."""
     staged = [item for item in messages if isinstance(item, kind)]
     if len(staged) < len(messages):
         left = len(messages) - len(staged)

@@ -1,7 +1,6 @@
 """Run work as Spark stages, or in threads if the work is small.
 
-Tasks read and write without the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` makes one task per piece of work without a
-shuffle. It works over Spark Connect, too.
+`spark.range(0, n, 1, n).mapInArrow(…)` makes one task per piece of work without a shuffle, also over Spark Connect.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ class TaskError:
 def run_stage(
     session: SparkSession, work: Sequence[W], do: Callable[[W], Iterable[R]], *, what: str
 ) -> tuple[list[R], ReconcilerError | None]:
-    """Run each piece of work in a separate task. Return the results and the first error.
+    """Run each piece of pickled work in a separate task. Return the results and the first error.
 
-    `do` and the work are pickled. A task that raises a `ReconcilerError` is not retried.
+    A task that raises a `ReconcilerError` is not retried.
     """
     tasks = tuple(work)
 
@@ -119,8 +118,7 @@ class Cores:
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:
-            # A Connect server does not report its cores. A range without a number of partitions gets one partition per
-            # core.
+            # A Connect server does not report its cores. A range gets one partition per core.
             self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
         return self._known_cores
 
@@ -148,7 +146,7 @@ def _is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-# Starting a JVM takes longer than a small copy. Threads wait for the kernel or store equally well.
+# Starting a JVM takes longer than a small copy.
 
 
 T = TypeVar("T", bound="Costly")
@@ -252,7 +250,7 @@ class Tasks:
     def run(
         self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
     ) -> tuple[list[R], ReconcilerError | None]:
-        """Run work with several pieces per task. Return the results and the first error; a stop is an error, too."""
+        """Run work with several pieces per task. Return the results and the first error."""
         used = self.engine.used
         if not work:
             return [], None

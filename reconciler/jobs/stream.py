@@ -39,16 +39,13 @@ if TYPE_CHECKING:
 HAS_LIMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 """Whether PySpark is 4.2 or newer."""
 _LIST_EVERY_S: Final = 60
-"""Seconds between searches for new topics of a pattern. A search opens the workspace."""
+"""Seconds between searches for new topics of a pattern."""
 Offsets: TypeAlias = dict[str, dict[int, int]]
 K = TypeVar("K")
 
 
 class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics from one position to the next.
-
-    For a pattern, `list_topics` is called again to find new topics.
-    """
+    """Reads topics from one position to the next. For a pattern, `list_topics` finds new topics."""
 
     def __init__(
         self,
@@ -192,7 +189,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             message = f"the checkpoint has no valid position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
         if len(offsets) == len(self._rows) == 1 and not self._has_pattern:
-            # For a stream of one topic the id is compared, because the name may have changed.
+            # The topic's name may have changed.
             (topic,), (own_topic,) = offsets, self._rows
             self._check_same(topic, topic_ids[topic], own_topic, offsets[topic])
             return {own_topic: offsets[topic]}

@@ -1,7 +1,4 @@
-"""Compare logs, one of them compacted, by DataFrame joins on offset and on key.
-
-Tasks hash records while reading, so shuffles contain no values. `ordered.explain_pair` applies the same rule.
-"""
+"""Compare logs, one of them compacted, by DataFrame joins on offset and on key. Shuffles contain no values."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ _COLUMNS: Final = (
     "is_common boolean, may_be_gone boolean, is_tombstone boolean"
 )
 """Hashes of a record and its key, whether both logs span its offset, and whether the other log may have compacted it.
-Records without an offset in the other log have negative offsets and no hashes.
 """
 _HASH: Final = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 _SCHEMA: Final = pa.schema(

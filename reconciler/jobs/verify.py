@@ -1,7 +1,4 @@
-"""Compare two logs by counts, end offsets and digests of each partition.
-
-The comparison adds up stored digests. With `deep`, it reads every record.
-"""
+"""Compare two logs by counts, end offsets and digests of each partition. With `deep`, every record is read."""
 
 from __future__ import annotations
 
@@ -181,7 +178,6 @@ def compare_logs(
     """Compare two logs up to their current last stable offsets.
 
     For compacted partitions, records from `since` on are read, to check that compaction explains each difference.
-    Otherwise `engine` is used only with `deep`.
     """
     both = tuple(
         pair.limit_from((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair

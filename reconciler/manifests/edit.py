@@ -226,7 +226,6 @@ class _EditableText:
         if place + 1 < len(node.entries):
             return self._replace_span(start, node.entries[place + 1].start, "")
         before = node.entries[place - 1].value.end if place else TextPosition(node.start.line, node.start.column + 1)
-        # the comment of the previous entry stays after its comma
         is_commented = before.line != start.line and "#" in self.lines[before.line][before.column :]
         return self._replace_span(start if is_commented else before, end, "")
 
@@ -440,10 +439,7 @@ class _Hunk(NamedTuple):
 
 
 def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Format a unified diff of a file; return an empty text if nothing changed.
-
-    The diff has no `diff --git` line, because that line needs paths relative to the repository.
-    """
+    """Format a unified diff of a file; return an empty text if nothing changed."""
     before = [line for old, _ in pieces for line in split_keeping_ends(old)]
     after = [line for _, new in pieces for line in split_keeping_ends(new)]
     hunks = list(_find_hunks(pieces))

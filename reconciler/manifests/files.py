@@ -119,10 +119,7 @@ def find_manifests(
     may_be_empty: bool = False,
     within: Path | None = None,
 ) -> ManifestSearch:
-    """Find `*.yaml` and `*.yml` files in `listed` paths. Skip hidden folders and paths outside `within`.
-
-    `apart` are files and folders to skip: the workspace file, values and overlays.
-    """
+    """Find `*.yaml` and `*.yml` files in `listed` paths. Skip hidden folders, `apart`, and paths outside `within`."""
     files: dict[str, Path] = {}
     problems: list[Problem] = []
     warnings: list[Problem] = []
@@ -181,7 +178,7 @@ class _FolderWalk:
     def _descend(self, folder: Path) -> None:
         real = os.path.realpath(folder)
         if real in self._visited:
-            return  # a link to a folder that is visited already
+            return
         self._visited.add(real)
         if is_outside(folder, self._within):
             self.problems.append(build_outside_problem(escape_non_utf8(build_label(folder, self._folder))))
@@ -204,7 +201,7 @@ class _FolderWalk:
         try:
             is_folder = child.is_dir()
         except OSError:
-            is_folder = False  # a circular link; reading it reports the error
+            is_folder = False  # reading a circular link reports the error
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)
@@ -221,7 +218,7 @@ class _FolderWalk:
             self.files.append(path)
 
     def _has_hidden_manifests(self, folder: Path) -> bool:
-        """Return whether a hidden folder has a manifest. `.git` and a ConfigMap's `..data` do not count."""
+        """Return whether a hidden folder has a manifest, except `.git` and a ConfigMap's `..data`."""
         if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
             return False
         files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_SUFFIXES))
@@ -308,7 +305,7 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def find_spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return the position of a field in the overlay or base. A missing field has its nearest parent's position."""
+        """Return the position of a field or its nearest parent in the overlay or base."""
         for length in range(len(path), 0, -1):
             for place in places:
                 if spot := self.list_spots(place).get(path[:length]):

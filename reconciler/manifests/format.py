@@ -496,9 +496,8 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Levels are indented by two spaces. Top-level keys have the order `apiVersion`, `kind`, `metadata`, `spec`. Several
-    blank lines become one. Flow collections stay in brackets if they fit on a line. Quotes stay unchanged. Files with
-    directives or complex keys are returned unchanged.
+    Levels are indented by two spaces. Several blank lines become one. Quotes and short flow collections stay unchanged.
+    Files with directives or complex keys are returned unchanged.
 
     Raises:
         ManifestError: The text is not valid YAML.

@@ -168,12 +168,12 @@ def _require_valid(workspace: Workspace | None, findings: Findings) -> Workspace
 def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
     """Return where the fields of an address are declared: `spec.partitions` → `manifests/topics.yaml:12`.
 
-    A field with a variable also names it: `… (var.partitions of values.yaml)`. An undeclared address has no fields.
+    A field with a variable also names it: `… (var.partitions of values.yaml)`.
     """
     places, within = _find_declaration(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    for place in reversed(places):  # the base comes first, so that the overlay replaces its values
+    for place in reversed(places):  # the overlay replaces values of the base
         content = _read_content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.substitute(content)

@@ -98,7 +98,7 @@ def translate_validation_error(
                 message = _append_value(complaint.message, _read_value(content, at))
                 yield FieldProblem(message, complaint.hint or _build_hint(model, at), at)
         else:
-            # validators may have changed pydantic's value, so show the document's value
+            # validators may have changed pydantic's value
             message, hint = _build_message(details, model, path, _read_value(as_written, path))
             yield FieldProblem(message, hint, path)
 

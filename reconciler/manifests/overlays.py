@@ -166,7 +166,7 @@ def _parse_pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Variables in values are not substituted. If a field contains only a variable, the value keeps its type.
+# Variables in values are not substituted.
 
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
@@ -177,8 +177,7 @@ _SECRET: Final = re.compile(r"(env|file):.+")
 class Substitution:
     """Substitutes the variables of one document.
 
-    `secrets` are paths of the references `${env:…}` and `${file:…}`, also in values of variables. `has_null` is set if
-    a value contains null. `used`: path → `var.partitions of values.yaml`.
+    `secrets` are paths of `${env:…}` and `${file:…}`. `used`: path → `var.partitions of values.yaml`.
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:

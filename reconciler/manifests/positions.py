@@ -1,7 +1,4 @@
-"""Problems in files, positions of fields, and values of plain YAML scalars.
-
-Positions are found by parsing a file again, because storing all would take much memory.
-"""
+"""Problems in files, positions of fields, and values of plain YAML scalars."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ from yaml.events import (
 from reconciler.errors import UserError
 from reconciler.runtime.text import escape_invisible, pluralize
 
-# Plain scalars follow the YAML 1.2 core schema. Therefore `yes`, `1:30` and `2026-01-31` are strings, and `012` is
-# twelve.
+# Plain scalars follow the YAML 1.2 core schema. Therefore `yes` and `1:30` are strings, and `012` is twelve.
 
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -132,9 +128,9 @@ def _shorten_text(text: str) -> str:
 
 
 class Problem(NamedTuple):
-    """A problem and its position; its text is `manifests/topics.yaml:12:3: spec.partitions: message. hint`.
+    """A problem and its position. `line` and `column` count from 1.
 
-    `line` and `column` count from 1 and are `None` for the whole file. `field` is empty for the whole document.
+    `line` and `column` are `None` for the whole file. `field` is empty for the whole document.
     """
 
     file: str
@@ -172,10 +168,7 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a problem and a line that marks its field. Lines that may show a secret are not returned.
-
-    Syntax errors have no excerpt, because their line may continue a secret value.
-    """
+    """Return the line of a problem and a line that marks its field, or nothing if the line may show a secret."""
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
     before = next((row for row in reversed(text[: problem.line - 1]) if row.strip()), "")
@@ -217,15 +210,12 @@ class Spot(NamedTuple):
     column: int
 
 
-# PyYAML's wheels contain libyaml; without it, the slower Python parser is used.
+# The Python parser is slower.
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def find_spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
-    """Return the positions of keys and list entries for each non-empty document.
-
-    A duplicate key has the position of its first occurrence. Positions after invalid YAML are missing.
-    """
+    """Return the positions of keys and list entries for each non-empty document. Of duplicate keys, the first counts."""
     walker = _SpotCollector()
     try:
         events = PARSER(raw)

@@ -1,7 +1,4 @@
-"""Parse YAML by the 1.2 core schema, with size limits and readable errors.
-
-The result contains only strings, numbers, booleans, lists and mappings.
-"""
+"""Parse YAML by the 1.2 core schema, with size limits and readable errors."""
 
 from __future__ import annotations
 
@@ -181,10 +178,7 @@ class ParsedFile(NamedTuple):
 
 
 def parse_yaml(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
-    """Parse all non-empty documents of a file; `problems` contains the errors.
-
-    `may_merge` allows the key `<<` of YAML 1.1, for files of other programs.
-    """
+    """Parse all non-empty documents of a file; `problems` contains the errors. `may_merge` allows the key `<<`."""
     if raw.startswith(UTF_16):
         return ParsedFile(
             (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False

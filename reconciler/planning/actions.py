@@ -32,27 +32,27 @@ class RoleCost:
     lost: tuple[OffsetStretch, ...] = ()
     """Offsets that are lost. A failover loses those that only the source has, a restore those that it truncates."""
     behind: tuple[OffsetStretch, ...] = ()
-    """Offsets that a promotion or reversal copies first."""
+    """Offsets that a promotion or reversal copies."""
     lost_ms: int | None = None
-    """How much older the mirror's newest record is than the source's, in milliseconds, for a failover with losses."""
+    """For a failover with losses, the age difference of both newest records."""
     unknown: str | None = None
     """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()
     """(partition, last copied offset) if the source cannot be read; the offset is -1 if no record was copied."""
     groups_set_back: tuple[str, ...] | None = ()
-    """Consumer groups that read beyond the truncation offset of a restore; `None` if unknown."""
+    """Consumer groups that read truncated records; `None` if unknown."""
     timeout_ms: int | None = None
     """A promotion fails if the lag does not shrink for this long."""
     records: int | None = None
-    """Number of records that a restore loses or keeps; `None` if only offsets are known."""
+    """Number of records that a restore loses or keeps, if known."""
     since_ms: int | None = None
-    """Earliest timestamp of these records; `None` if unknown."""
+    """Earliest timestamp of these records, if known."""
     kept: tuple[OffsetStretch, ...] = ()
     """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
     """Full name of the topic that stores the kept records."""
     copied_afresh: tuple[int, ...] = ()
-    """Partitions that a restore empties and copies again, because brokers cannot truncate them."""
+    """Partitions that a restore empties and copies again."""
 
     @property
     def lost_offsets(self) -> int | None:
@@ -74,15 +74,14 @@ class Estimate:
     unreadable: tuple[Unreadable, ...] = ()
     """Offsets that only object storage has and that would be deleted."""
     location: str | None = None
-    """Object storage location of a topic to delete, mount, unmount, or forget while unmounted."""
+    """Object storage location of the topic."""
     partitions: int = 0
-    """Number of partitions of a topic that is mounted or unmounted, or whose replicas move."""
+    """Number of partitions that are mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0
-    """Approximate time without writes to an unmounted topic that still exists."""
+    """Approximate time without writes during an unmount."""
     role: RoleCost | None = None
-    """Cost of a mirror's role change; `None` if it loses and copies nothing."""
     replicated: int = 0
-    """Bytes that brokers copy for a new replication factor, if measured."""
+    """Bytes that brokers copy for a new replication factor."""
     engine: str = ""
     """Where a job will run: `in process` or `Spark local[*]`. It is empty if unknown."""
 
@@ -154,18 +153,18 @@ class Reason(StrEnum):
     SOURCE_KEPT = "source_kept"
     UPLOADS = "uploads"
     REPLICAS_MOVE = "replicas_move"
-    """Brokers copy or delete replicas for another replication factor."""
+    """Brokers copy or delete replicas."""
     ONLY_A_PREFIX = "only_a_prefix"
-    """The namespace exists only as a prefix of topic names, so this workspace may delete it."""
+    """The namespace exists only as a prefix of topic names."""
     RECOVERED = "recovered"
     BY_COMMAND = "by_command"
-    """A command requested the action. The record stays unchanged, so the next plan shows the difference."""
+    """A command requested the action. The record stays unchanged."""
     LAST_ALLOWANCE = "last_allowance"
     """Only rules that deny access remain, so no principal has access."""
 
 
 SEALED: Final = "sealed"
-"""Path of a change that removes a topic's seal. Brokers reject all records of sealed topics."""
+"""Path of a change that removes a topic's seal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ class _Step:
     source: str | None = None
     """Position of the declaration: `manifests/topics.yaml:88`."""
     precondition: str = ""
-    """`sha256:…` of the observed fields that the action depends on. It is empty if the resource must not exist."""
+    """`sha256:…` of the observed fields that the action depends on, or empty for a missing resource."""
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or reviewed allowance that lifted a block."""
@@ -245,8 +244,7 @@ class Delete(_Step):
 class Adopt(_Step):
     """Record an existing resource as owned, without calling its platform.
 
-    `after` becomes the record: declared fields with observed values. `moved_from` is the previous recorded address.
-    `changes` are those of the record, such as `protect`.
+    `after` has the declared fields with observed values. `moved_from` is the previous recorded address.
     """
 
     observed: Resource
@@ -266,8 +264,7 @@ class Forget(_Step):
 class Transition(_Step):
     """A lifecycle transition such as mount or promote, or a topic's move between namespaces.
 
-    If the verb changes the mirror on the other cluster, `parameters` name the declared mirror (`entry`) and its `role`.
-    `changes` are fields that the transition changes, such as tiering switches.
+    For a verb on the other cluster's mirror, `parameters` name the declared mirror (`entry`) and its `role`.
     """
 
     machine: str
@@ -283,13 +280,11 @@ class Transition(_Step):
 class RunJob(_Step):
     """A job over topic logs. `source` and `sink` are topic addresses.
 
-    A topic that cannot be renamed is moved by two jobs and then deleted. Their `parameters` are the source's
-    `incarnation` and the `partitioning`: `same`, or `by-key` for another number of partitions. `move` copies and
-    compares all records. `switch-groups` copies the rest and fails if the source is still written to. It sets each
-    group's offsets in the sink. With `by-key`, each offset is that of the earliest unread record.
+    A topic that cannot be renamed is moved by two jobs and then deleted. `move` copies and compares all records.
+    `switch-groups` copies the rest, sets consumer offsets, and fails if the source is still written to. With
+    `partitioning: by-key`, the sink has another number of partitions.
 
     `mount` and `unmount` are migrations that a command requests. `parameters["topics"]` maps full names to locations.
-    Address, source and sink are those of the first topic.
     """
 
     job: str
@@ -326,7 +321,7 @@ def list_changed_addresses(action: Action) -> tuple[Address, ...]:
 
 
 ControlAction: TypeAlias = Create | Update | Delete | Transition
-"""Actions that providers execute. `Adopt` and `Forget` change only the state."""
+"""Actions that providers execute."""
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {
     "create": Create,

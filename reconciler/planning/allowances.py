@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 CONNECT: Final = "connect"
-"""Allowance verb: send a secret to a new address. It is checked before planning."""
+"""Allowance verb: send a secret to a new address."""
 
 
 OLDER: Final = "older"
-"""Allowance verb: apply files of an older commit. The pattern matches the last applied commit."""
+"""Allowance verb: apply files of an older commit."""
 
 
 ADOPT: Final = "adopt"
@@ -118,7 +118,6 @@ def _split_allowance(text: str) -> tuple[str, str]:
 
 
 _MAX_SINGLE_ALLOWANCES: Final = 5
-"""Up to this many similar allowances are listed, because a pattern may match more resources later."""
 
 
 def group_allowances(names: list[str]) -> list[str]:

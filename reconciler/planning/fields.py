@@ -26,7 +26,7 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""Path of the location to which a cluster is bound. Its connection settings are only in the record."""
+"""Path of the location to which a cluster is bound."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {

@@ -66,7 +66,7 @@ class ActionDependencies:
             links = self._actions_at.get(link_of(action.before), ())
             gone = self._removals_inside.setdefault(get_source_topic(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # Clusters reject the deletion of a mirror that its link's filters match, so the link is updated first.
+            # Clusters reject the deletion of a mirror that its link's filters match.
             self._removals_inside.setdefault(action.address, []).extend(
                 link.id for link in links if isinstance(link, Update)
             )
@@ -77,7 +77,7 @@ class ActionDependencies:
             other for holder in near for other in self._actions_at.get(holder, ()) if isinstance(other, Delete)
         )
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
-            # A cluster is forgotten last, so that an interrupted run leaves no resources without an owner.
+            # Otherwise an interrupted run would leave resources without an owner.
             self._removals_inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def list_required_ids(self, action: Action) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ class ActionDependencies:
                 if creators := list(self._find_creators(tier)):
                     yield from creators
                     return
-        # New topics take the cluster's defaults, so the cluster is changed first.
+        # New topics take the cluster's defaults.
         yield from self._find_changers(cluster_address(cluster))
 
     def _find_name_removals(self, address: Address) -> Iterator[str]:
@@ -247,7 +247,7 @@ def build_cycle_error(ring: Sequence[str]) -> PlanFinding:
 def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[PlanFinding]]:
     """Return the sorted actions with dependencies and waves, and an error for each cycle.
 
-    Among ready actions, those that create come first, from clusters to mirrors. Those that remove follow in reverse.
+    Actions that create come first, from clusters to mirrors. Those that remove follow in reverse.
     """
     lined_up = _sort_by_kind(actions)
     dependencies = ActionDependencies(lined_up, situation)

@@ -1,7 +1,4 @@
-"""Orders: changes that a command requests, instead of the manifests.
-
-An order is planned from the record and the observed state. A rejected order does not stop others.
-"""
+"""Orders: changes that a command requests, instead of the manifests. A rejected order does not stop others."""
 
 from __future__ import annotations
 
@@ -115,10 +112,7 @@ class AlterLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class PauseLinkOrder:
-    """Pause or resume a link.
-
-    `is_named`: the command names this link. Links matched by a pattern are skipped if nothing changes.
-    """
+    """Pause or resume a link. `is_named`: the command names this link instead of a pattern."""
 
     link: Address
     is_paused: bool
@@ -163,13 +157,13 @@ class RoleOrder:
     mirror: Address
     verb: RoleVerb
     is_named: bool = True
-    """Whether the command names the mirror. If so, it is an error if nothing changes."""
+    """Whether the command names the mirror instead of a pattern."""
     links: tuple[str, ...] = ()
     """Links whose stopped mirrors a restore considers; empty for all links."""
     timeout_ms: int | None = None
     """A promotion fails if the lag does not shrink for this long. `None` selects the link's setting."""
     keeps_diverged: bool = False
-    """A restore keeps records that only the original source has, even if the link does not declare it."""
+    """A restore keeps records that only the original source has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

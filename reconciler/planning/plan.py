@@ -38,11 +38,11 @@ class PlanFinding:
     hint: str
     marks: tuple[FieldMark, ...] = ()
     concerns_approval: bool = False
-    """Whether the finding is about required approvals. Comments show such findings first."""
+    """Whether the finding is about required approvals."""
     exclude_pattern: str | None = None
     """`--exclude` pattern that removes the finding. `None` stands for its address; an empty pattern for none."""
     concerns_drift: bool = False
-    """Whether the finding is a change outside reconciler that apply does not revert. `drift` shows it, too."""
+    """Whether the finding is a change outside reconciler that apply does not revert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Selection:
     excludes: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
-    """Files changed since a git revision, whose resources are planned; `None` for all files."""
+    """Files changed since a git revision; `None` for all files."""
     allow: tuple[str, ...] = ()
 
 
@@ -153,7 +153,7 @@ class PlanOptions:
     is_only_drift: bool = False
     """Revert drift only, without changes of the files."""
     is_comparison: bool = False
-    """Compare only. Missing resources are reported even if their namespace is excluded."""
+    """Compare only; plan nothing."""
 
     @property
     def leads_to_files(self) -> bool:
@@ -186,18 +186,18 @@ class PlanInput:
     selection: Selection = field(default_factory=Selection)
     stored: StoredTopics = field(default_factory=StoredTopics)
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
-    """Existing resources that reconciler may not read. They are not in the observed inventory."""
+    """Existing resources that reconciler may not read."""
     lost: Mapping[str, str] = field(default_factory=dict)
     """Unreadable cluster that the plan does not need → reason."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     me: ResourceOwner | None = None
-    """This workspace as an owner. If `None`, all owned resources belong to other workspaces."""
+    """This workspace as an owner, if known."""
     base: Base | None = None
     source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     has_state: bool = True
-    """Whether the workspace has a state. Without one, orders are planned without a record."""
+    """Whether the workspace has a state."""
     back_to: int | None = None
     """Serial of an earlier state to restore instead of applying the files."""
 

@@ -1,7 +1,4 @@
-"""Make a plan from three inventories, without side effects.
-
-The caller measures the topics of `list_topics_to_measure` between `decide_actions` and `assess_draft`.
-"""
+"""Make a plan from three inventories, without side effects."""
 
 from __future__ import annotations
 
@@ -93,7 +90,7 @@ def _decide_orders(desired: Desired, recorded: Record, observed: Inventory, requ
 
 
 def list_topics_to_measure(draft: Draft) -> Cuts:
-    """Map each topic to measure to the time before which its records would expire. Topics with a risk come first."""
+    """Map each topic to measure to the time before which its records would expire."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_run_checks(MEASURED, _build_review(draft, judged, impact)), maxlen=0)

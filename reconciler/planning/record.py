@@ -121,7 +121,6 @@ def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
 
 
 def _choose_ownership(action: Adopt, last: Recorded | None) -> Ownership:
-    """A resource that another process recreated is adopted, so that it is not deleted."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"

@@ -60,9 +60,8 @@ class Difference:
     address: Address
     action: str
     whys: tuple[Why, ...]
-    """Reasons. not_approved: not in the approved plan. result: another result. ground: cluster fields that it depends
-    on have changed. risk: a greater risk. loss: more is lost. blocked: a guard blocks it now. unblocked: a guard
-    blocked it at approval. missing: approved but no longer planned.
+    """Reasons. Here, result: another result. ground: cluster fields have changed. loss: more is lost. blocked: a guard
+    blocks it now. unblocked: a guard blocked it at approval. missing: no longer planned.
     """
     fields: tuple[FieldDifference, ...]
     risk: str
@@ -100,7 +99,7 @@ def describe_difference(
     )
 
 
-# Expiry by a shorter retention is an estimate, so a tenth more counts as equal (decision 45).
+# Expiry by a shorter retention is an estimate, so a tenth more counts as equal.
 
 
 class LossKind(StrEnum):
@@ -318,8 +317,7 @@ class SameOrLess:
 def compare_plans(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved plan.
 
-    An action that is no longer blocked exceeds the approval. An action that only records an approved change by another
-    process does not.
+    An action that is no longer blocked exceeds the approval. One that only records an approved change does not.
     """
     return compare_actions(approved.actions, now)
 
@@ -384,7 +382,6 @@ def _has_other_result(approved: Action, now: Action) -> bool:
 
 
 def _changes_more(approved: Action, now: Action) -> bool:
-    # A mirror's denied principals are not in its `after`.
     agreed = [(change.path, to_json_types(change.after)) for change in list_changes(approved)]
     return isinstance(now, Update) and any(
         (moved.path, to_json_types(moved.after)) not in agreed for moved in now.changes

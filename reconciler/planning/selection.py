@@ -49,7 +49,7 @@ def has_two_halves(link: MirrorLink) -> bool:
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
-"""Link fields that the other half does not copy; otherwise both halves would mirror each other's topics."""
+"""Link fields that the other half does not copy."""
 
 
 def build_other_half(link: MirrorLink, source: str) -> WantedResource:
@@ -81,7 +81,7 @@ def build_selector(
     """Build a predicate for addresses that the plan may change.
 
     A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role change
-    affects. Excluding such an address excludes the mirror; targeting a mirror among them targets it.
+    affects.
     """
     selection = request.selection
     if not is_partial_selection(selection):
@@ -143,7 +143,7 @@ def _find_changed_addresses(
 def map_moved_addresses(
     wanted: Mapping[Address, WantedResource], known: Container[Address]
 ) -> Mapping[Address, Address]:
-    """Map the old and new address of each move to each other. Selecting only one would plan a deletion."""
+    """Map the old and new address of each move to each other."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
         old = item.moved_from
@@ -157,7 +157,7 @@ def find_renamed_namespaces(
 ) -> Mapping[Address, Address]:
     """Return the previous address of each namespace that moves.
 
-    `movedFrom` may be older than a parent's move. The first inventory of `known` with a candidate counts.
+    The first inventory of `known` with a candidate counts.
     """
     before = dict(declared)
     for address in sorted(declared):

@@ -1,8 +1,4 @@
-"""Determine from the observed state whether an action in doubt has happened.
-
-An interrupted run may leave actions without a result in its journal. If the state is neither that before nor that after
-an action, another process changed it.
-"""
+"""Determine from the observed state whether an action in doubt has happened."""
 
 from __future__ import annotations
 
@@ -56,12 +52,11 @@ def list_settled_addresses(action: Action) -> tuple[Address, ...]:
         case Transition(after=Mounting() as mounting):
             return (action.address, get_mounted_topic(mounting))
         case Transition(after=MirrorTopic() as mirror):
-            return (action.address, as_topic(mirror))  # the mirror is, was or becomes an ordinary topic
+            return (action.address, as_topic(mirror))
         case Transition():
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
         case Create() | Update() | Delete():
-            # For an unreadable mirror, the platform reports only a hidden topic with its name.
             kind, _, name = action.address.partition("/")
             return (action.address, *((Address(f"topic/{name}"),) if kind == "mirror" else ()))
         case Adopt() | Forget() | RunJob():
@@ -100,7 +95,6 @@ def settle_action(action: Action, observed: Inventory, catalog: Mapping[str, Con
 
 
 def _is_hidden(action: Action, observed: Inventory) -> bool:
-    """A delete needs only the incarnation, which may be readable."""
     resources = (observed.get(address) for address in list_settled_addresses(action))
     hidden = [seen for seen in resources if seen is not None and seen.hidden is not None]
     return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)
@@ -166,7 +160,7 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # A topic that jobs move is identified by its id, because it has no location until it is archived.
+    # A topic has no location until it is archived.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
     is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:

@@ -38,7 +38,7 @@ COPYING: Final = frozenset({"mirroring", "paused"})
 class WantedResource:
     """A desired resource with inherited values, in canonical form.
 
-    `origins`: path → origin of a value that the resource itself does not declare. `default` marks a path to unset.
+    `origins`: path → origin of an inherited value. `default` marks a path to unset.
     """
 
     resource: Resource
@@ -61,7 +61,7 @@ def list_unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
 
 
 ALTERED: Final = "a command"
-"""Origin of a recorded field that only a command set. The next plan removes the field."""
+"""Origin of a recorded field that only a command set."""
 
 
 def list_altered_paths(last: Recorded | None) -> frozenset[str]:
@@ -71,7 +71,7 @@ def list_altered_paths(last: Recorded | None) -> frozenset[str]:
 
 
 MOVED_BY_COMMAND: Final = "namespace move"
-"""Key in `origins` of a topic that a command moved. Its value is the previous address."""
+"""Key in `origins` for the previous address of a topic that a command moved."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Situation:
     find_ignore_rule: Callable[[Address, str], str | None] = lambda _address, _path: None
     """Returns the rule that ignores drift of a field, or `None`."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
-    """Declared mirror → addresses that its role change affects. It is empty without targets and exclusions."""
+    """Declared mirror → addresses that its role change affects."""
 
     def find_capabilities(self, cluster: str) -> Capabilities:
         """Return the capabilities of a trusted cluster."""
@@ -140,10 +140,7 @@ class Situation:
         return None if not others or key is None else others.get(key)
 
     def explain_foreign_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
-        """Return message and hint if another workspace owns the resource and this one does not record it.
-
-        A record of one of `related` also counts, because the resource belongs to it.
-        """
+        """Return message and hint if another workspace owns the resource and no record of it or of `related` exists."""
         owner = self.find_foreign_owner(address)
         if owner is None or self.recorded.keys() & {address, *related}:
             return None

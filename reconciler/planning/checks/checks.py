@@ -131,7 +131,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
 )
 
 MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
-"""Checks that also run before measuring, to collect the topics to measure."""
+"""Checks that also run earlier, to collect the topics to measure."""
 
 
 def _check_resource(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -173,7 +173,6 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
 
 
 def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
-    """A namespace reports problems of its configs, so its topics do not."""
     if not wanted.origins or situation.find_capabilities(topic.cluster).inherits_configs:
         return frozenset()
     tiers = [

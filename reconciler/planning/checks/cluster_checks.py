@@ -65,14 +65,13 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
-    """A cluster's sweep would delete remote objects below its root, because it does not know them."""
+    """A cluster's sweep deletes unknown objects below its root."""
     clusters = list_declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
     for name in sorted(clusters):
         storage = clusters[name].spec.object_storage
         for other, root in roots.items():
-            # Equal names at two endpoints are different buckets.
             if storage and storage.endpoint == root.endpoint and urls_overlap(storage.url, root.url):
                 address = cluster_address(name)
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
@@ -114,7 +113,6 @@ def _check_identity(
     elif last is not None:
         problem = _explain_changed_identity(name, last, identity)
     if problem:
-        # If only the cluster is excluded, its resources still require reading it.
         yield PlanFinding(cluster.address, declared.source, *problem, exclude_pattern=f"*/{name}/*")
 
 
@@ -162,7 +160,7 @@ _BROKER_PROPERTY: Final = (
     "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
     0.85,
 )
-"""Noun, hint for unknown names, and similarity of suggestions. Brokers have many non-dynamic properties."""
+"""Noun, hint for unknown names, and similarity of suggestions."""
 
 PropertyProblem = tuple[str, str, tuple[str, ...]]
 
@@ -311,7 +309,6 @@ def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None
 
 
 def _explain_lost_storage(cluster: Cluster, storage: ObservedStorage, last: Recorded | None) -> tuple[str, str] | None:
-    """A missing storage may only be unmounted, so the cluster is not bound to another one."""
     declared = cluster.spec.object_storage
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
     if declared is None or before is None or before.url != declared.url:

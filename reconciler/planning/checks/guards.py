@@ -168,10 +168,7 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with their blocks; guards about files do not run.
-
-    Without state, protection is read from the file.
-    """
+    """Return the actions of orders with their blocks; guards about files do not run."""
 
     def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None
@@ -244,7 +241,6 @@ def _guard_only(action: Action, situation: Situation) -> Block | None:
 
 
 def _guard_link_fields(action: Action, situation: Situation) -> Block | None:
-    """The advice must not be to delete mirrors because a fixed field of their link changed."""
     mirror = action.before if isinstance(action, Delete) else None
     if not isinstance(mirror, MirrorTopic):
         return None
@@ -266,7 +262,6 @@ def _guard_empty_files(action: Action, _situation: Situation) -> Block | None:
 
 
 def _find_other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
-    """A forget needs no allowance of the other owner."""
     if not situation.foreign_owners or IMPLIED in action.origins:
         return None
     match action:
@@ -320,7 +315,6 @@ def _guard_recreated(action: Action, _situation: Situation) -> Block | None:
 
 
 def _guard_hidden(action: Action, situation: Situation) -> Block | None:
-    """A namespace with hidden topics may look empty."""
     cluster = cluster_of(action.address) or ""
     is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
     if not is_namespace or cluster not in situation.trusted or not situation.find_capabilities(cluster).may_hide:
@@ -381,7 +375,6 @@ def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: 
 
 
 def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Grant]) -> frozenset[str]:
-    """Return deletes beyond the limit that no allowance names. Patterns do not count as names."""
     if situation.request.options.is_destroy:
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]

@@ -122,9 +122,6 @@ def _count_replicas(situation: Situation, address: Address, topic: Topic, broker
     return brokers, "the number of brokers,"
 
 
-# A quota exceeded without growth is a warning: it was lowered, or topics have another owner.
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Planned quotas of a namespace and where they are declared."""
@@ -140,7 +137,7 @@ class NamespaceUsage:
     before: dict[Address, int] = field(default_factory=dict)
     after: dict[Address, int] = field(default_factory=dict)
     moved: Mapping[Address, Address | None] = field(default_factory=dict)
-    """New address → current address of a moved topic. A reused old address maps to `None`."""
+    """New address → current address of a moved topic."""
 
     @property
     def grows(self) -> bool:
@@ -207,7 +204,6 @@ def _collect_limits(situation: Situation) -> dict[Address, Limits]:
 
 
 def _merge_limits(address: Address, situation: Situation) -> Limits:
-    """Declared quotas replace observed ones that are not recorded."""
     wanted, last, seen = (
         situation.wanted.get(address),
         situation.recorded.get(address),
@@ -249,7 +245,6 @@ def _collect_usage(
 
 
 def _plan_partitions(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
-    """Removals are counted first, because topics may swap names. Blocked actions count, too."""
     after = dict(before)
     for action in actions:
         left = _find_removed_topic(action)

@@ -160,7 +160,6 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
 
 
 def _add_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> Transition:
-    """The restore may lose only the listed records."""
     cost = _estimate_failback(measure.diverged or (), measure.committed, full_name_of(action.address), keeps=keeps)
     diverged: WithDiverged = "refuse" if not measure.diverged else "keep" if keeps else "drop"
     return replace(
@@ -317,7 +316,6 @@ def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def _find_unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
-    """After a role swap, no action of the plan protects the other mirror."""
     back = find_mirror_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
         return

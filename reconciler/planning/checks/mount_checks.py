@@ -43,12 +43,10 @@ BYTES_A_SECOND: Final = 50 * 2**20
 """Assumed copy rate, chosen low."""
 
 _PARTITIONS_A_SECOND: Final = 40
-"""Assumed number of partitions sealed and handed over per second, chosen low."""
 
 Migrating = TypeVar("Migrating", Transition, RunJob)
 
 _MIN_SECONDS: Final = 2
-"""Time for the commits that change the state."""
 
 
 def add_mount_estimate(
@@ -110,10 +108,7 @@ def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
 
 
 def estimate_no_writes_seconds(partitions: int, unflushed: int) -> int:
-    """Estimate for how many seconds an unmounted topic rejects writes.
-
-    The estimate assumes that the bytes to upload do not change until the topic is sealed.
-    """
+    """Estimate for how many seconds an unmounted topic rejects writes."""
     return _estimate_handover_s(partitions) + unflushed // BYTES_A_SECOND
 
 
@@ -133,7 +128,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of the topic to mount. If this plan unmounts the topic first, its present size counts."""
+    """Return the size of the topic to mount. If this plan unmounts it first, its present size counts."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -454,7 +449,6 @@ def _is_mirror_kept(mirror: Address, situation: Situation) -> bool:
 
 
 def _is_protected(topic: Address, situation: Situation) -> bool:
-    """The value in the files replaces the recorded value."""
     wanted, last = situation.wanted.get(topic), situation.recorded.get(topic)
     declared = wanted.resource.spec.protect if wanted is not None and isinstance(wanted.resource, Topic) else None
     return declared if declared is not None else last is not None and last.protect

@@ -237,7 +237,7 @@ class Impact:
         return total
 
     def _find_added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Two actions together may delete records, such as lower retention of a topic and of its namespace."""
+        """Several actions together may delete records that each action alone would keep."""
         layers = [layer for layer, _ in self._list_config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
@@ -363,7 +363,6 @@ class Impact:
         )
 
     def _assess_copied_delete(self, action: Delete) -> Delete:
-        """Copied records are not lost, but their offsets are."""
         measure = self.measure(action.address, is_wish=True)
         estimate = Estimate() if measure is None else Estimate(measure.bytes, measure.records, groups=measure.groups)
         return replace(action, risk=Risk.IRREVERSIBLE, estimate=estimate)

@@ -170,7 +170,6 @@ class TieringImpact:
                     yield from self._find_switch(topic)
 
     def _is_switched_nearer(self, address: Address, topic: Address) -> bool:
-        """If the topic or a nearer namespace changes tiering, that action has the cost."""
         tiers = self._situation.list_nearest_namespaces(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
         nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
         return any(
@@ -263,7 +262,7 @@ class TieringImpact:
 
     @cached_property
     def _replicas(self) -> Mapping[str, Sequence[Address]]:
-        """Cluster id and revision of a source → its declared read replicas. Ids do not change, but names do."""
+        """Cluster id and revision of a source → its declared read replicas."""
         replicas: dict[str, list[Address]] = {}
         for address, wanted in sorted(self._situation.wanted.items()):
             topic = wanted.resource
@@ -273,7 +272,6 @@ class TieringImpact:
 
 
 def _report_decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
-    """Switching tiering off has already decided about remote data (F-K-057)."""
     was_kept = switch.seen.state == TieringState.DISABLED and read_disable_policy(switch.now) != "delete"
     if was_kept and read_switches(switch.then).is_off and read_disable_policy(switch.then) == "delete":
         yield PlanFinding(
@@ -334,7 +332,6 @@ _PAIRS: Final = (
     (("retention.local.target.ms", "local.retention.ms"), "retention.ms"),
     (("retention.local.target.bytes", "local.retention.bytes"), "retention.bytes"),
 )
-"""Configs of local retention, and the total retention that they must not exceed."""
 _SEGMENT: Final = "segment.bytes"
 
 
@@ -351,13 +348,12 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
         if situation.can_plan(address) and _has_directions(situation.find_capabilities(resource.cluster)):
             likeness = _make_equality_key(resource, situation.observed.get(address))
             if likeness in right:
-                continue  # other topics of the same policy have the same problem
+                continue
             judged = _TieringChecker(address, wanted, acting.of(resource), frozenset(resource.spec.configs), situation)
             findings = list(judged.all())
             if likeness is not None and not findings:
                 right.add(likeness)
             for finding in findings:
-                # A policy's problem is reported once instead of for each topic.
                 is_policys = any(place.startswith("policy/") for place, _ in finding.marks) and not any(
                     place == address and path[:2] == ("spec", "configs") for place, path in finding.marks
                 )
@@ -509,7 +505,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
             own = {key: value for key, (value, _) in acting.of(topic).items()}
         likeness = topic.cluster, live.get(ENABLE), frozenset((key, own[key]) for key in _CHECKED_CONFIGS & own.keys())
         if likeness in right:
-            continue  # other topics of the same policy have the same problem
+            continue
         if live.get(ENABLE) == "true" and ENABLE not in own:
             yield _report_undeclared_switch(address, wanted)
             continue
@@ -583,7 +579,6 @@ def _read_broker_defaults(capabilities: Capabilities) -> dict[str, str]:
 def _check_disabling(
     address: Address, wanted: WantedResource, own: Mapping[str, str], capabilities: Capabilities
 ) -> Iterator[PlanFinding]:
-    """Disabling is impossible before KIP-950, and the files must declare it."""
     if not capabilities.untiering:
         yield PlanFinding(
             address,

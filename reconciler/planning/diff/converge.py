@@ -89,10 +89,7 @@ class AddressView:
 
 
 def compute_precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
-    """Return the fingerprint of the observed fields that a decision depends on. A missing resource has none.
-
-    Offsets, sizes and times are excluded, because they change without a request.
-    """
+    """Return the fingerprint of the observed fields that a decision depends on. A missing resource has none."""
     if before is None:
         return ""
     wanted = sorted(paths)
@@ -256,7 +253,6 @@ def find_tiering_problems(
 def _find_undeclared_switch(
     switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
 ) -> tuple[str, list[Address]] | None:
-    """Removing the last declaration of an enabled switch is rejected (F-K-075)."""
     look = SwitchReader(situation)
     for key in _MUST_BE_DECLARED:
         if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
@@ -584,7 +580,6 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 
 def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
-    """The platform does not report whether a value is set or the default."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return before
@@ -634,7 +629,6 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         decision.warn(sides.address, sides.wanted.source, message, "To apply it, take the rule out of ignoreDrift.")
     if _refuse_changes(sides, before, differing.changes, situation, decision):
         return
-    # A separate action shows changes of the record.
     if differing.record_changes or (differing.is_stale and not differing.changes):
         decision.actions.append(plan_adoption(sides, before, differing, Reason.RECORD_ONLY))
     change(sides, before, differing, situation, decision)

@@ -107,9 +107,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         wanted = situation.wanted[address]
         if address in refused:
             if wanted.moved_from is not None:
-                decision.settled.add(
-                    wanted.moved_from
-                )  # after the error is fixed the topic moves, so it must not be deleted
+                decision.settled.add(wanted.moved_from)  # the topic moves after the error is fixed
             continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
             continue  # the other half of a rejected link
@@ -119,7 +117,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         is_simple = is_simple and not (
             before is not None and (before.topic.is_sealed or before.topic.filled is not None)
         )
-        # Most topics are unchanged, and this comparison is cheap.
+        # Most topics are unchanged.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
         if is_same and not find_hidden_values(situation, wanted, last, before):
             continue

@@ -98,14 +98,8 @@ def _format_resources(addresses: list[Address]) -> str:
     return addresses[0] if len(addresses) == 1 else f"the {len(addresses)} resources it matches"
 
 
-# The record stores the applied values, so the next plan still finds changes of the files.
-
-
 def keep_only_drift(decision: Decision, situation: Situation) -> None:
-    """Keep only actions that revert drift: changed fields and missing resources.
-
-    A recreated mirror is copied or paused again. Drift that cannot be reverted becomes a warning.
-    """
+    """Keep only actions that revert drift: changed fields and missing resources."""
     reverting = list(_find_reverting_actions(decision, situation))
     made = {action.address for action in reverting if isinstance(action, Create)}
     decision.actions = [action for action in reverting if not _is_part_of_mirror(action) or action.address in made]
@@ -140,7 +134,6 @@ def _find_reverting_actions(decision: Decision, situation: Situation) -> Iterato
 
 
 def _revert_update(action: Update, situation: Situation, decision: Decision) -> Iterator[Update]:
-    """Revert to recorded values. Nothing is reverted if the files declare the observed value."""
     last = situation.recorded.get(action.address)
     moved = {finding.path: finding.recorded for finding in decision.drift if finding.address == action.address}
     _warn_of_renamed(action, moved, decision)

@@ -62,7 +62,7 @@ class Comparison:
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
     hiding: tuple[HiddenValue, ...] = ()
-    """Configs set outside the files that hide declared values. The plan resets them."""
+    """Configs set outside the files that hide declared values."""
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
@@ -110,7 +110,6 @@ def find_differences(
         if moved:
             drift.append(replace(moved, ignored=rule))
         change = fields.change(path, how.catalog)
-        # Drift and adopted differences can be ignored, but not changes of the files.
         if change and rule and (moved or last is None):
             held += [(change, rule)] if moved and not change.drift else []
         elif change:
@@ -189,7 +188,7 @@ class _Fields:
 
     def _was_applied(self, path: str) -> bool:
         if path == OBJECT_STORAGE:
-            return False  # the storage id identifies it instead of the recorded URL
+            return False
         return path in self.was or (self.last is not None and self.last.origins.get(path) in _UNSET_ORIGINS)
 
     def _stays_unset(self, path: str) -> bool:

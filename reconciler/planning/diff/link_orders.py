@@ -103,7 +103,6 @@ def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> 
 def _alter_link(
     order: AlterLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    """The record does not change, so the next plan shows the change as drift."""
     fields = {**link.spec.to_json(), **order.fields}
     try:
         spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})

@@ -87,9 +87,7 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
     if not isinstance(mirror, MirrorTopic) or not situation.find_capabilities(mirror.cluster).links:
         return  # the link has errors
     way = find_way_to_role(mirror, situation)
-    if follows_other_source(
-        mirror, sides.before
-    ):  # the mirror belongs to another link of a chain and has its own manifest entry
+    if follows_other_source(mirror, sides.before):  # the mirror belongs to another link of a chain
         sides = replace(sides, before=None)
     if way is None:
         _plan_new_mirror(sides, mirror, situation, decision)
@@ -177,7 +175,6 @@ def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
 def _recreate_failed(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """A FAILED mirror must be recreated, which needs an allowance."""
     delete = plan_deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
     legal = ", ".join(MIRROR.list_legal_verbs(MirrorStatus.FAILED))
     if (
@@ -240,13 +237,11 @@ def _plan_verbs(
 
 
 _PAUSE_ROLES: Final = {"pause": ("mirroring", "paused"), "resume": ("paused", "mirroring")}
-"""Verbs that pause and resume, with the roles before and after."""
 
 
 def _revert_pause(
     move: Transition, sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision
 ) -> bool:
-    """A changed pause is drift. Return `False` if the drift is ignored or the files request the change."""
     last = sides.last.resource if sides.last is not None else None
     if move.verb not in _PAUSE_ROLES or not isinstance(last, MirrorTopic) or last.state != mirror.state:
         return False
@@ -260,7 +255,6 @@ def _revert_pause(
 
 
 def _use_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
-    """Only the transition may record another role, and it may be blocked."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic):
         return sides
@@ -270,7 +264,6 @@ def _use_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic
 def _converge_mirror(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """The Topic manifest declares the configs of a stopped mirror."""
     if is_mirroring(before) or as_topic(mirror) not in situation.wanted:
         converge(sides, situation, decision)
     elif sides.last is None:
@@ -280,7 +273,6 @@ def _converge_mirror(
 def _update_denials(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Deny writes to exactly the principals that rules allow. When mirroring ends, denials are removed."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic) or not is_mirroring(before) or mirror.state not in COPYING:
         return
@@ -424,7 +416,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
 
 
 def forget_for_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Forget a mirror that its link would create again. The link's filters must change before the mirror is deleted."""
+    """Forget a mirror that its link would create again after a deletion."""
     mirror = seen.resource
     link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
     wanted = situation.wanted.get(link)
@@ -703,7 +695,7 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"
-    if peer_seen is None or is_mirroring(peer_seen):  # the other topic is no mirror of it, or is unknown
+    if peer_seen is None or is_mirroring(peer_seen):
         return f"To make it a topic again: reconciler mirror promote {address}"
     return (
         f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "

@@ -525,7 +525,6 @@ def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
 
 
 def _strip_prefix(full_name: str, prefix: str) -> str | None:
-    """Return `None` if the name does not start with the prefix (F-C-006, F-C-007)."""
     namespace, own = split_name(full_name)
     return join_name(namespace, own.removeprefix(prefix)) if own.startswith(prefix) and own != prefix else None
 

@@ -109,7 +109,6 @@ def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Dec
 
 
 def _adopt_held(sides: AddressView, decision: Decision) -> None:
-    """Restore the lost record, so that the topic is not created again."""
     if sides.last is None:
         topic = sides.wanted.resource
         reasons = (Reason.ALREADY_EXISTS,)
@@ -196,7 +195,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         decision.hold(sides, message, hint, now)
         return
     if is_other and is_away(mounting, situation):
-        seen = None  # another topic has its name, which a warning reports
+        seen = None  # another topic has its name
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
         if old is None and not (is_same and not _is_location_new(sides, situation)):
@@ -257,7 +256,6 @@ def _decide_migration(
 def _continue_migration(
     sides: AddressView, mounting: Mounting, migration: Mounting, running: str, situation: Situation
 ) -> Transition:
-    """Return the action that continues a migration by jobs. Only an apply continues it."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
     parameters: dict[str, Value] = {"source": migration.spec.source or mounting.metadata.name, "by": BY_JOBS}
@@ -276,7 +274,6 @@ def _continue_migration(
 
 
 def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """The topic gets its declared retention when it is complete."""
     wanted = situation.wanted.get(get_mounted_topic(mounting))
     configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
     retention = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}

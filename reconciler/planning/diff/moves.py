@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# Platforms without renames move a topic in four actions: create, copy, switch groups, delete. The new topic's record
-# stores the old address, so that an interrupted move continues.
+# Platforms without renames create, copy, switch groups and delete. The new topic's record stores the old address.
 
 
 MOVE: Final = "move"
@@ -104,7 +103,6 @@ def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: S
 
 
 def _predict_filled(before: Observed | None) -> Observed | None:
-    """The copy's configs prevent expiry until the copy is complete."""
     if before is None or before.topic.filled is None or not isinstance(before.resource, Topic):
         return before
     spec = before.resource.spec.model_copy(update={"configs": dict(before.topic.filled)})
@@ -161,7 +159,7 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Copies keep timestamps, so records too old for the new topic's retention expire at once."""
+    """Copies keep timestamps, so old records may expire at once."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
@@ -225,7 +223,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
             f"Remove movedFrom: {what}. To move the topic that has the name now, apply it under its old name first.",
         )
     elif sides.before is None or sides.last is not None or _is_unrelated(old_last, sides.before):
-        return False  # the old topic does not exist, and the new one is not a copy of it
+        return False
     else:
         _follow_record(sides, old, Reason.MOVED, situation, decision)
     return True
@@ -407,7 +405,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# A moved namespace is created first, and the old one is deleted last. Only declared resources move.
+# A moved namespace is created first, and the old one is deleted last.
 
 
 def add_implied_moves(
@@ -429,7 +427,7 @@ def add_implied_moves(
         names = [name for name in guess_former_addresses(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
-            # If both exist and only the new one is recorded, another topic has the old name.
+            # If only the new one is recorded, another topic has the old name.
             old = next((name for name in names if name in observed), None)
         if old is not None:
             resolved[address] = replace(item, moved_from=old)
@@ -455,10 +453,7 @@ _NAMED_KINDS: Final = frozenset({"topic", "mirror"})
 
 
 class MountDependencies:
-    """Dependencies between mounts, unmounts and other actions on their topics.
-
-    If a plan frees a name for another topic, updates of the name apply to the new topic.
-    """
+    """Dependencies between mounts, unmounts and other actions on their topics."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation

@@ -278,7 +278,6 @@ def _require_topic(seen: Observed) -> Topic:
 
 
 def _adjust_origins(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
-    """The declared address stays until it equals the new address."""
     declared = origins.get(MOVED_BY_COMMAND, old)
     rest = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}
     return rest if declared == new else {**rest, MOVED_BY_COMMAND: declared}

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
 
 
-# Hidden resources are errors, because they would look missing and be created again.
+# Hidden resources would look missing and be created again.
 
 
 _NOT_ALL: Final = "the principal of reconciler is not shown every topic there"
@@ -158,7 +158,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
         warn_of_own_rules(address, last, situation, decision)
     elif is_recreated(last, before):
-        # another process recreated it, so this workspace does not own it
+        # another process recreated it
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         forget_for_link(address, before, situation, decision)
@@ -181,7 +181,6 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
 
 
 def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
-    """A migration whose Mounting is forgotten would never finish."""
     decision.waiting.append(UnfinishedTransition(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
     message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
@@ -192,7 +191,7 @@ def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, d
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
     kind = kind_of(address)
     if kind in {"cluster", "mounting", "policy"}:
-        return True  # clusters are never deleted, and a forgotten Mounting keeps its topic
+        return True  # clusters are never deleted
     if (
         situation.request.options.is_destroy
         and last.ownership == "adopted"
@@ -202,7 +201,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     if kind == "mirror":
         return before is not None and before.state == STOPPED
     if kind == "topic" and (address in situation.mountings_by_topic or belongs_to_entry(address, situation)):
-        return True  # the Mounting owns a mounted topic, and the link owns a mirror
+        return True
     # the namespace existed before this workspace
     return IMPLIED in last.origins and last.ownership == "adopted"
 
@@ -225,10 +224,7 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judge_all(self) -> tuple[Action, ...]:
-        """Return the actions. Deletes of containers that must stay are blocked; implied containers are forgotten.
-
-        Deletes of links with live mirrors and of namespaces with remaining content become findings.
-        """
+        """Return the actions. Deletes of containers that must stay are blocked; implied containers are forgotten."""
         if not self._deletes:
             return tuple(self._actions)
         inside = self._find_remaining_content()
@@ -324,7 +320,6 @@ class ContainerGuard:
         return content
 
     def _is_kept_by(self, holder: Address, address: Address) -> bool:
-        """Rules on a prefix remain only for owned resources."""
         capabilities = self._situation.request.capabilities.get(cluster_of(holder) or "")
         if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
             return True

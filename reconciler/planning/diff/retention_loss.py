@@ -60,8 +60,7 @@ class RetentionRule:
     ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
-        A tiered topic keeps at least its local retention (F-R-027). This also holds after tiering is disabled, so
-        without tiering on both sides only `before` is raised.
+        A tiered topic keeps at least its local retention (F-R-027), even after tiering is disabled.
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
@@ -129,10 +128,7 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Bytes that a change would delete now. Without a measurement, `is_known` is false.
-
-    `is_compacted`: compaction deletes an unknown number of superseded records.
-    """
+    """Bytes that a change would delete now. Without a measurement, `is_known` is false."""
 
     bytes: int = 0
     is_known: bool = True
@@ -143,7 +139,6 @@ class Loss:
         return Loss(self.bytes + other.bytes, self.is_known and other.is_known, compacted)
 
     def __or__(self, other: Loss) -> Loss:
-        """Return the greater loss of two changes of one topic."""
         compacted = self.is_compacted or other.is_compacted
         return Loss(max(self.bytes, other.bytes), self.is_known and other.is_known, compacted)
 
@@ -187,7 +182,7 @@ def compute_loss(
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
     expired = 0 if until is None else measure.estimate_older_bytes(until)
-    # The limit is per partition. Without measured partitions, any partition may exceed its share.
+    # Any partition may exceed its share of the limit.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes
     is_known = expired is not None and not (is_beyond and not excess)

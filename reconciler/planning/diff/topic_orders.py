@@ -119,7 +119,7 @@ def alter(
 ) -> bool:
     """Update a resource unless it is forbidden. Return whether it is updated.
 
-    The record does not change, so the next plan shows drift. `after` is the result for an unrecorded resource.
+    `after` is the result for an unrecorded resource.
     """
     before, last = situation.observed[address], situation.recorded.get(address)
     limits = check_changes(changes, situation.find_capabilities(cluster_of(address) or ""))

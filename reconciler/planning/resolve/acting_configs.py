@@ -150,7 +150,7 @@ class HiddenValue:
     origin: Address
     """The namespace or cluster that declares the value."""
     recorded: str | None
-    """The last applied value. Without one, the config is no drift."""
+    """The last applied value."""
 
     @property
     def path(self) -> str:
@@ -320,7 +320,7 @@ class Inheritance:
         words = self._compile_policy_layer(address, policy_name, declared, capabilities)
         for key, value in words.items():
             if (key, value) == _DEFAULT_ON_DISABLE and not layer.keys().isdisjoint(POLICY_KEYS["on_disable"]):
-                continue  # a policy without `on_disable` does not set the default
+                continue
             is_switch_twice = key == OFF and not layer.keys().isdisjoint({ENABLE, COPY_DISABLE})
             if key in layer or is_switch_twice:
                 self.findings.append(
@@ -433,7 +433,7 @@ def compute_mounted_configs(
 ) -> dict[str, str]:
     """Return the configs that a mounted topic needs to keep its effective configs.
 
-    `all_set` are the configs of the topic and its parents before; `above` are those of its new parents.
+    `all_set` are configs of the topic and its previous parents; `above` are those of its new parents.
     """
     return pin_configs(above, own, all_set, catalog)
 

@@ -1,7 +1,4 @@
-"""Compile policies and links, and add implied namespaces to desired resources.
-
-Configs with the value `default` are marked in `origins` as unset.
-"""
+"""Compile policies and links, and add implied namespaces to desired resources."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 def resolve_desired(
     desired: Desired, request: PlanInput, observed: Inventory = NOTHING
 ) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
-    """Return the desired resources, and findings about invalid values.
-
-    `observed` shows which topics are tiered. Resources on unread clusters do not change.
-    """
+    """Return the desired resources, and findings about invalid values. `observed` shows which topics are tiered."""
     return _Resolver(desired, request, observed).all()
 
 
@@ -53,7 +47,7 @@ class _Resolver:
     def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
-        # Sorting makes the reported link deterministic if two links declare the same mirror.
+        # Sorting makes the reported link deterministic.
         for address in sorted(self._links):
             self._resolve_link(*self._links[address])
         for address in sorted(self._links):
@@ -214,7 +208,7 @@ def _is_canonical(configs: Mapping[str, str], capabilities: Capabilities) -> boo
         return True
     if DEFAULT in configs.values():
         return False
-    # Manifests are parsed with this catalog, so values of these keys are canonical.
+    # Manifests are parsed with this catalog.
     return capabilities.configs is EMBEDDED_CONFIGS or all(
         EMBEDDED_CONFIGS.get(key) is capabilities.configs.get(key) for key in configs
     )

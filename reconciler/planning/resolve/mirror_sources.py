@@ -105,7 +105,7 @@ ENDS: Final = {
     "reverse-and-pause": MirrorStatus.STOPPED,
     "truncate-and-restore": MirrorStatus.ACTIVE,
 }
-"""Final status of verbs with several steps. The lifecycle table has those of other verbs."""
+"""Final status of verbs with several steps."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _COPYING: Final = frozenset({"promote", *_REVERSALS})
@@ -228,7 +228,7 @@ def check_sides(
 ) -> RoleRefusal | None:
     """Reject a role change over a link if a half is one-way or has a prefix (F-C-073).
 
-    `what` begins the message. A side is a cluster and its half of the link, or `None`.
+    A side is a cluster and its half of the link, or `None`.
     """
     way_out = "Promote or fail over, and link the other way."
     for (cluster, spec), (other, of_other) in ((side, other_side), (other_side, side)):
@@ -330,10 +330,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
 
 
 def predict_resumed_status(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return a mirror's status after this plan resumes its link. Clusters report only that the link is paused.
-
-    A promotion accepts ACTIVE and PAUSED. Pausing a paused mirror changes nothing.
-    """
+    """Return a mirror's status after this plan resumes its link. Clusters report only that the link is paused."""
     seen = situation.observed.get(link := link_of(mirror))
     was_paused = seen is not None and isinstance(seen.resource, MirrorLink) and seen.resource.spec.paused
     is_resumed = was_paused and not is_link_paused(mirror, situation) and link in situation.wanted
@@ -813,8 +810,7 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# The record stores the declared role, and clusters report the current role. Older versions recorded the current role
-# with a mark.
+# The record stores the declared role. Older versions recorded the current role with a mark.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -828,7 +824,7 @@ _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 def replace_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Replace the desired role of mirrors by the role that a command set. A mark stores the declared role."""
+    """Replace the desired role of mirrors by the role that a command set."""
     for address, item in wanted.items():
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
@@ -887,7 +883,6 @@ def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether a command created a mirror over a declared link."""
     if address in situation.recorded:
         return is_kept_for_command(address, situation)
     seen, topic, peer = situation.observed[address], as_topic(mirror), derive_peer(mirror).address
@@ -914,7 +909,7 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
             return None
         topic = observed.get(as_topic(mirror))
         if role is None and mirror.address not in observed and topic is not None and not is_recreated(last, topic):
-            role = "failed-over"  # the mirror was stopped, and the deleted link had its status
+            role = "failed-over"  # the deleted link had its status
     elif mirror.state not in COPYING:
         return None  # the role was never applied, so the files request it now
     is_same = (
@@ -924,7 +919,7 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
 
 
 _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
-"""Roles that count as equal, because a pause may change anytime and stopped mirrors look alike."""
+"""Roles that count as equal."""
 
 
 def find_current_role(mirror: MirrorTopic, observed: Inventory) -> Role | None:

@@ -79,7 +79,7 @@ def find_source(
 ) -> MountSource | UserError | None:
     """Return the source of a Mounting or an error, or `None` if this storage has no such topic.
 
-    `last_location` is the location that the Mounting unmounted last. Its name refers to it first.
+    A Mounting's name refers first to `last_location`, which it unmounted last.
     """
     source = mounting.spec.source
     if source is None and last_location is not None and _is_free(last_location, storage):
@@ -174,11 +174,7 @@ def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = Non
 
 
 def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
-    """Return whether a topic with the Mounting's name is not the Mounting's topic.
-
-    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered or,
-    on Kafka, mounted.
-    """
+    """Return whether a topic with the Mounting's name is not the Mounting's topic."""
     last, topic = last_of(mounting, situation), situation.recorded.get(get_mounted_topic(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:

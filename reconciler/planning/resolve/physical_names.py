@@ -60,7 +60,7 @@ def rekey_observed(
 ) -> Inventory:
     """Return the observed inventory by known addresses. On flat platforms, physical names identify topics.
 
-    A topic may be declared or recorded outside the namespace in its name. `ours` are declared, then recorded addresses.
+    `ours` are declared, then recorded addresses.
     """
     flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
     if not flat:
@@ -226,7 +226,6 @@ class _FlatNames:
 
     @cached_property
     def _homes(self) -> Mapping[str, str]:
-        """Prefix → namespace. The namespace or a resource in it is desired."""
         homes: set[str] = set()
         for address in self.situation.wanted:
             kind = kind_of(address)
