@@ -205,7 +205,7 @@ class DriftError(ReconcilerError):
 
 
 class PendingError(ReconcilerError):
-    """The plan has changes; raised with `plan --detailed-exitcode`."""
+    """The plan has changes, and the command has the option `--detailed-exitcode`."""
 
     exit_code = 2
 

@@ -32,7 +32,7 @@ def build_invocation(
     warn: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Build the invocation of this process; `environ` defaults to the environment variables."""
+    """Build the invocation of this process. By default, `environ` are the environment variables."""
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
@@ -257,7 +257,7 @@ def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestB
 
 
 def find_read_limit(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the repository that limits a pull request's file reads; `None` outside pull requests."""
+    """Return the repository that limits a pull request's file reads, or `None` outside pull requests."""
     if not _is_pull_request(environ):
         return None
     try:

@@ -187,7 +187,7 @@ class ActionGraph:
     """The unfinished actions of a plan and their dependencies."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """Take the actions in plan order; ready actions start in this order."""
+        """Take the actions in plan order. Ready actions start in this order."""
         self._actions = {action.id: action for action in actions}
         self._position = {action.id: position for position, action in enumerate(actions)}
         self._missing: dict[str, int] = {}

@@ -198,7 +198,7 @@ class Summary:
     not_started: int
     seconds: float
     serial: int | None = None
-    """Serial of the state that the run committed last; null if it committed none."""
+    """Serial of the state that the run committed last, or null if it committed none."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
     """Id of each skipped action → id of the failed action that it depends on."""
     failures: tuple[Alike, ...] = ()

@@ -307,7 +307,7 @@ class RunOptions:
     resumes: bool = False
     leaves_jobs: bool = False
     parallelism: int = 8
-    """Limit of concurrent platform calls; jobs do not count."""
+    """Limit of concurrent platform calls. Jobs do not count."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
     approved_by: tuple[str, ...] = ()
@@ -339,7 +339,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The result of a run; `result` is `None` if the run had no actions."""
+    """The result of a run. `result` is `None` if the run had no actions."""
 
     result: RunResult | None
     settled: SettledJournal | None = None

@@ -84,7 +84,7 @@ class DigestTally:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPair:
-    """Offsets of one partition in both logs."""
+    """Offset bounds of one partition in both logs."""
 
     partition: int
     left: Bounds | None
@@ -158,7 +158,7 @@ class Records(Protocol):
 
 @runtime_checkable
 class RenumberedLog(Protocol):
-    """A log that is read by another log's offsets. Some records have no offset there."""
+    """A log whose records have the offsets of another log. Some records have none."""
 
     foreign: int | None
     """This log's offset of the first record that has no offset in the other log."""

@@ -182,7 +182,7 @@ class Flow:
     until: Mapping[int, int] | None = None
     """End offset by partition; other partitions are skipped. `None` copies everything."""
     is_wanted: Callable[[], bool] = never_stopped
-    """Called before each publish; stops the copy of a paused mirror."""
+    """Called before each publish, to stop the copy of a paused mirror."""
     progress: Report = ignore_progress
 
 

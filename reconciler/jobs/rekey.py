@@ -37,7 +37,7 @@ The share is the part of the source's records in this round up to the row's end.
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""Records per shuffle row. More records increase rereads of consumer groups; fewer make writes slower."""
+"""Records per shuffle row. More make consumer groups reread more, fewer make writes slower."""
 _ROWS_A_BATCH: Final = 32
 """Shuffle rows per Arrow batch."""
 _IN_PROCESS_BYTES: Final = 64 * MIB

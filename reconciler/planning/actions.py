@@ -40,7 +40,7 @@ class RoleCost:
     fetched: tuple[tuple[int, int], ...] = ()
     """(partition, last copied offset) if the source cannot be read; the offset is -1 if no record was copied."""
     groups_set_back: tuple[str, ...] | None = ()
-    """Consumer groups that read truncated records; `None` if unknown."""
+    """Consumer groups that read truncated records, or `None` if unknown."""
     timeout_ms: int | None = None
     """A promotion fails if the lag does not shrink for this long."""
     records: int | None = None
@@ -50,13 +50,13 @@ class RoleCost:
     kept: tuple[OffsetStretch, ...] = ()
     """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
-    """Full name of the topic that stores the kept records."""
+    """Full name of the topic that stores these records."""
     copied_afresh: tuple[int, ...] = ()
     """Partitions that a restore empties and copies again."""
 
     @property
     def lost_offsets(self) -> int | None:
-        """Number of lost offsets; `None` if unknown."""
+        """Number of lost offsets, or `None` if unknown."""
         return None if self.unknown is not None else count_offsets(self.lost)
 
 
@@ -68,7 +68,7 @@ class Estimate:
     records: int = 0
     seconds: int = 1
     groups: tuple[str, ...] | None = ()
-    """Consumer groups that read the topic; `None` if unknown."""
+    """Consumer groups that read the topic, or `None` if unknown."""
     uploads: int = 0
     """Bytes that the next `run` would copy to object storage."""
     unreadable: tuple[Unreadable, ...] = ()
@@ -225,7 +225,7 @@ class Create(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update(_Step):
-    """Change fields in place. Providers apply only `changes`; `after=None` resets a key."""
+    """Change fields in place. Providers apply only `changes`. A change with `after=None` resets the key."""
 
     before: Resource
     after: Resource
@@ -282,7 +282,7 @@ class RunJob(_Step):
 
     A topic that cannot be renamed is moved by two jobs and then deleted. `move` copies and compares all records.
     `switch-groups` copies the rest, sets consumer offsets, and fails if the source is still written to. With
-    `partitioning: by-key`, the sink has another number of partitions.
+    `by-key` partitioning, the sink has another number of partitions.
 
     `mount` and `unmount` are migrations that a command requests. `parameters["topics"]` maps full names to locations.
     """

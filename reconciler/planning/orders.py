@@ -159,7 +159,7 @@ class RoleOrder:
     is_named: bool = True
     """Whether the command names the mirror instead of a pattern."""
     links: tuple[str, ...] = ()
-    """Links whose stopped mirrors a restore considers; empty for all links."""
+    """Links whose stopped mirrors a restore considers. Without links, it considers all."""
     timeout_ms: int | None = None
     """A promotion fails if the lag does not shrink for this long. `None` selects the link's setting."""
     keeps_diverged: bool = False

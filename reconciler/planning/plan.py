@@ -117,7 +117,7 @@ class Selection:
     excludes: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
-    """Files changed since a git revision; `None` for all files."""
+    """Files changed since a git revision, or `None` for all files."""
     allow: tuple[str, ...] = ()
 
 
@@ -128,7 +128,7 @@ class AppliedCommit:
     commit: str
     files: str | None
     is_newer: bool | None
-    """Whether `commit` is newer than `files`; `None` if git cannot compare them."""
+    """Whether `commit` is newer than `files`, or `None` if git cannot compare them."""
     allow: str | None = None
     """The allowance that an apply of the older files needs, if any."""
 
@@ -153,7 +153,7 @@ class PlanOptions:
     is_only_drift: bool = False
     """Revert drift only, without changes of the files."""
     is_comparison: bool = False
-    """Compare only; plan nothing."""
+    """Only compare clusters with files, as `drift` does."""
 
     @property
     def leads_to_files(self) -> bool:
@@ -178,7 +178,7 @@ class PlanInput:
     workspace: str
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
-    """Identity of each cluster that answered; `None` if the cluster does not exist."""
+    """Identity of each cluster that answered, or `None` if the cluster does not exist."""
     today: date
     now_ms: int
     guards: Guards = field(default_factory=Guards)
@@ -220,7 +220,7 @@ class Plan:
     errors: tuple[PlanFinding, ...] = ()
     warnings: tuple[PlanFinding, ...] = ()
     back_to: int | None = None
-    """Serial of the earlier state that the plan restores; `None` if it applies the files."""
+    """Serial of the earlier state that the plan restores, or `None` if it applies the files."""
     digest: str = ""
     approvers: int = 0
     """Number of required approvals. The base of a pull request may require more."""

@@ -36,7 +36,7 @@ class Move:
     """A change of one field. `has_before`: the action contains the old value."""
 
     before: Any
-    """Value on the cluster; null also if the action does not contain it."""
+    """Value on the cluster. It is also null if the action does not contain it."""
     after: Any
     has_before: bool
 
@@ -389,7 +389,7 @@ def _changes_more(approved: Action, now: Action) -> bool:
 
 
 def _starts_as_approved(approved: Action, now: Action) -> bool:
-    """Common changes must start from equal values, and new changes must not be drift."""
+    """Return whether common changes start from equal values and new changes are no drift."""
     was = {change.path: to_json_types(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:

@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 
 def build_other_half_address(link: MirrorLink) -> Address:
-    """Return the address of a link's other half: the same name on the source's cluster."""
+    """Return the address of the same link on the source's cluster."""
     return address_of("link", link.spec.source, link.metadata.name)
 
 
 def has_two_halves(link: MirrorLink) -> bool:
-    """Return whether a link has a half on each of its clusters."""
+    """Return whether a link exists on both of its clusters, as its mode requires."""
     return link.spec.mode != "destination"
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
-"""Link fields that the other half does not copy."""
+"""Fields of a bidirectional link that differ between its clusters."""
 
 
 def build_other_half(link: MirrorLink, source: str) -> WantedResource:
-    """Build the other half of a link. It has no mirrors until roles are swapped."""
+    """Build the same link on the source's cluster. It has no mirrors until roles are swapped."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":

@@ -459,7 +459,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
 
 
 def check_links(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield links whose prefixes, clusters, formats or halves conflict."""
+    """Yield links whose prefixes, clusters or formats conflict, or that differ between both clusters."""
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())

@@ -136,7 +136,7 @@ def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
 
 
 def drop_unset_origins(origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the origins without unset fields, because an adoption unsets none."""
+    """Return the origins without unset fields, because an adoption changes no field."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
 

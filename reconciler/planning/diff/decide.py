@@ -110,7 +110,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
                 decision.settled.add(wanted.moved_from)  # the topic moves after the error is fixed
             continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
-            continue  # the other half of a rejected link
+            continue  # the link on the other cluster has errors
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_in_transition_state(before)
@@ -221,7 +221,7 @@ def _find_shared_topics(situation: Situation) -> frozenset[Address]:
 
 
 def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
-    """Return observed addresses of the selection that are neither declared nor recorded."""
+    """Return observed addresses that the plan may change and that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
     patterns, moved = situation.request.guards.only, frozenset(situation.topics_moved_away.values())

@@ -213,7 +213,7 @@ def report_drift(
 
 
 def _find_hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-    """Return `None` if the hidden value was never applied."""
+    """Return `None` if the declared value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or is_equal_value(path, hidden.recorded, value, catalog):
         return None

@@ -36,7 +36,7 @@ _HINT_LOCATION: Final = "Correct its location. A cluster that was never created 
 
 
 def build_ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
-    """Return the links that orders create and their other halves."""
+    """Return the links that orders create, on both clusters if the mode requires it."""
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
         if has_two_halves(order.resource):
@@ -69,7 +69,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
-    """An interrupted command may have created one half."""
+    """An interrupted command may have created the link on one cluster."""
     link = order.resource
     halves = (link.address, build_other_half_address(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:

@@ -50,7 +50,7 @@ _HINT_LONGER_RETENTION: Final = (
 )
 DETACHED_AT: Final = "detached at "
 MOUNTED_AS: Final = "mounted as "
-"""Prefix of `Held.now` for a topic that was mounted elsewhere."""
+"""Prefix of `HeldChange.now` for a topic that a command mounted elsewhere."""
 
 
 def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
@@ -517,7 +517,7 @@ def is_replaced(topic: Topic, before: Observed) -> bool:
 
 
 def create_replica(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Create a read replica if its source is readable."""
+    """Create a read replica of a topic in object storage."""
     stored = situation.request.stored.recoveries.get(sides.address)
     if isinstance(stored, RecoverableTopic):  # otherwise, checks report the reason
         plan_creation(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})

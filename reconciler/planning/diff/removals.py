@@ -224,7 +224,9 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judge_all(self) -> tuple[Action, ...]:
-        """Return the actions. Deletes of containers that must stay are blocked; implied containers are forgotten."""
+        """Return the actions. Deletes of containers that must stay are blocked. Implied namespaces are forgotten
+        instead.
+        """
         if not self._deletes:
             return tuple(self._actions)
         inside = self._find_remaining_content()
@@ -313,7 +315,7 @@ class ContainerGuard:
                     content.setdefault(holder, []).append(address)
         for source, mirrors in self._situation.mirrors_by_source.items():
             staying = [mirror for mirror in mirrors if not self._is_removed(mirror)]
-            # A mirror may be a source.
+            # A mirror may be the source of other mirrors.
             for deleted in (source, as_mirror(source)):
                 if deleted in self._deletes and staying:
                     content[deleted] = staying
@@ -355,7 +357,7 @@ class ContainerGuard:
             yield from self._find_other_half(resource)
 
     def _find_other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """Both halves must be deleted together."""
+        """A link on two clusters must be deleted on both."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

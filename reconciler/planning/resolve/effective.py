@@ -184,7 +184,7 @@ class _Resolver:
                 self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
-        """Cached, because many topics share a few values."""
+        """Results are cached, because many topics share a few values."""
         cache_key = id(capabilities.configs), key, value
         canonical = self._canonical.get(cache_key)
         if canonical is None:

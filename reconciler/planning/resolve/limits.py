@@ -223,7 +223,7 @@ def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iter
 def find_unsupported_features(
     link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield unsupported features of a link. Protection of a derived half is not checked."""
+    """Yield unsupported features of a link. If `is_derived`, protection is not checked."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
         yield describe_unsupported(capabilities, f"have a link of mode {spec.mode}")

@@ -226,9 +226,9 @@ def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
 def check_sides(
     what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
 ) -> RoleRefusal | None:
-    """Reject a role change over a link if a half is one-way or has a prefix (F-C-073).
+    """Reject a role change over a link that is one-way or has a prefix on either cluster (F-C-073).
 
-    A side is a cluster and its half of the link, or `None`.
+    A side is a cluster and its link, or `None`.
     """
     way_out = "Promote or fail over, and link the other way."
     for (cluster, spec), (other, of_other) in ((side, other_side), (other_side, side)):

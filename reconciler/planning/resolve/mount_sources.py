@@ -38,7 +38,7 @@ class SharedStorage:
 
     url: str
     cluster_id: str | None
-    """Id of the cluster that mounts; `None` if it does not exist."""
+    """Id of the cluster that mounts, or `None` if it does not exist."""
     mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
