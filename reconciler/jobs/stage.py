@@ -114,7 +114,7 @@ class Cores:
 
     @property
     def count_tasks(self) -> int:
-        """Return the current number."""
+        """Return the current number of tasks."""
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:

@@ -96,9 +96,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shorten_worker_errors()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch. PySpark before 4.2 passes no `start`, so losses are reported by
-        `partitions`.
-        """
+        """Return the end of the next batch. Before PySpark 4.2 there is no `start`; `partitions` reports all losses."""
         self._find_new_topics()
         begins = {} if start is None else self._parse_position(start)
         if start is not None and self._losses_are_errors:

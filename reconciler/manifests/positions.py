@@ -168,7 +168,7 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a problem and a line that marks its field, or nothing if the line may show a secret."""
+    """Return the line of a problem and a line that marks its field. Lines that may show a secret are omitted."""
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
     before = next((row for row in reversed(text[: problem.line - 1]) if row.strip()), "")

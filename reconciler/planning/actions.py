@@ -34,7 +34,7 @@ class RoleCost:
     behind: tuple[OffsetStretch, ...] = ()
     """Offsets that a promotion or reversal copies."""
     lost_ms: int | None = None
-    """For a failover with losses, the age difference of both newest records."""
+    """For a failover with losses, how much older the newest record of the mirror is."""
     unknown: str | None = None
     """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()

@@ -224,9 +224,7 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judge_all(self) -> tuple[Action, ...]:
-        """Return the actions. Deletes of containers that must stay are blocked. Implied namespaces are forgotten
-        instead.
-        """
+        """Return the actions. Deletes of containers that must stay are blocked or, if implied, become forgets."""
         if not self._deletes:
             return tuple(self._actions)
         inside = self._find_remaining_content()
