@@ -50,7 +50,7 @@ _HINT_LONGER_RETENTION: Final = (
 )
 DETACHED_AT: Final = "detached at "
 MOUNTED_AS: Final = "mounted as "
-"""Prefix of `HeldChange.now` for a topic that a command mounted elsewhere."""
+"""Prefix of `HeldChange.current` for a topic that a command mounted elsewhere."""
 
 
 def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
