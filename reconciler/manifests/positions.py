@@ -215,7 +215,7 @@ PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoa
 
 
 def find_spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
-    """Return the positions of keys and list entries for each non-empty document. Of duplicate keys, the first counts."""
+    """Return the positions of keys and list entries of each non-empty document. The first of duplicate keys counts."""
     walker = _SpotCollector()
     try:
         events = PARSER(raw)
