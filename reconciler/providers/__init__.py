@@ -1,1 +1,1 @@
-"""The platforms, one folder each, behind one protocol."""
+"""Platforms, one folder each, behind one protocol."""

@@ -1,7 +1,7 @@
 """Requests to the HTTP API of a cluster that has several addresses.
 
-An address without an answer, or that answers 503 or 504, is left for the next one. A request that changes something is
-repeated only if it surely was not executed; else the caller checks first. Redirects lead to declared addresses only.
+After no response, a 503 or a 504, the next address is tried. A change is repeated only if it was certainly not
+executed; otherwise the caller checks first. Redirects are followed to declared addresses only.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ _CHUNK_BYTES: Final = 64 << 10
 _MESSAGE_CHARACTERS: Final = 300
 _HOPS: Final = 3
 _BUSY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
-"""The request was not executed."""
 _UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An answer that is no redirect and no overload."""
+    """Response that is neither a redirect nor an overload error."""
 
     status: int
     body: bytes
     where: str
-    """The cluster and the address that answered."""
+    """Cluster and address of the response."""
 
     @property
     def is_success(self) -> bool:
@@ -56,7 +55,7 @@ class HttpAnswer:
         """Return the decoded body.
 
         Raises:
-            UserError: It is no JSON.
+            UserError: The body is not JSON.
         """
         try:
             return orjson.loads(self.body or b"null")
@@ -66,7 +65,7 @@ class HttpAnswer:
 
     @property
     def message(self) -> str:
-        """The `message` of an error in JSON, else the body, in one line."""
+        """`message` of a JSON error, otherwise the body, in one line."""
         try:
             content = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -79,36 +78,34 @@ class HttpAnswer:
 
 @dataclass(slots=True)
 class HttpApi:
-    """The HTTP API of one cluster. Thread-safe; connects on the first request."""
+    """HTTP API of one cluster. Thread-safe; connects on the first request."""
 
     name: str
-    """Begins each message, such as `cluster west: Admin API`."""
+    """Prefix of each message, such as `cluster west: Admin API`."""
     addresses: Sequence[str]
     read_headers: Callable[[], Mapping[str, str]]
-    """Returns the login's headers; may resolve secrets."""
     make_context: Callable[[], ssl.SSLContext | None]
     timeout_s: float
-    """Limit of one request, its retries included."""
+    """Limit in seconds of one request with its retries."""
     login_hint: str
-    """What to check if the login is refused."""
     _pools: dict[str, PoolManager] = field(default_factory=dict)
 
     def read(self, path: str) -> HttpAnswer:
-        """Send a GET; it is repeated until an address answers.
+        """Send a GET until an address responds.
 
         Raises:
-            NotAuthorizedError: The login is refused.
-            RetryableError: No address answers in time.
+            NotAuthorizedError: The login was rejected.
+            RetryableError: No address responded in time.
         """
         return self._send("GET", path, None, is_repeatable=True)
 
     def change(self, method: str, path: str, content: object = None, *, is_repeatable: bool = False) -> HttpAnswer:
-        """Send a request that changes something; `is_repeatable`: twice is as good as once.
+        """Send a request that changes something; `is_repeatable` means that it is idempotent.
 
         Raises:
-            NotAuthorizedError: The login is refused.
-            UnansweredError: It may have been executed.
-            RetryableError: No address answers in time; it was not executed.
+            NotAuthorizedError: The login was rejected.
+            UnansweredError: The request may have been executed.
+            RetryableError: No address responded in time; the request was not executed.
         """
         body = None if content is None else orjson.dumps(content)
         return self._send(method, path, body, is_repeatable=is_repeatable)
@@ -137,7 +134,6 @@ class HttpApi:
             tries.wait()
 
     def _follow(self, method: str, address: str, path: str, body: bytes | None) -> HttpAnswer:
-        """Send to an address; follow redirects among the declared ones."""
         url = address.rstrip("/") + path
         for _ in range(_HOPS):
             status, headers, content = self._send_once(method, url, body)

@@ -1,4 +1,4 @@
-"""Apache Kafka clusters: their provider and their capabilities."""
+"""Provider of Apache Kafka clusters, and their capabilities."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _COPY_SWITCH: Final = "remote.log.copy.disable"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
 _PROBE_TOPIC: Final = "reconciler-defaults"
-"""Never created: the controller only validates it."""
+"""Topic that is never created; the controller only validates it."""
 _OFFSETS: Final = "__consumer_offsets"
-"""Exists nearly everywhere and uses the brokers' retention."""
+"""Topic that exists nearly everywhere and uses the brokers' retention."""
 _SAMPLE: Final = 20
-"""Limit of topics queried for one with the brokers' default."""
+"""Maximum topics to query for one with the brokers' default."""
 _RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Retention configs of topics, and the broker properties behind their default, in order, with unit."""
+"""Retention configs of topics, and the broker properties behind their default, in order, with unit in ms."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -60,7 +60,6 @@ _TYPES: Final[Mapping[int, ConfigType]] = {
     6: "double",
     7: "list",
 }
-"""Types in config descriptions (6.1); others are text."""
 
 KAFKA: Final = Capabilities(
     platform="kafka",
@@ -86,20 +85,20 @@ KAFKA: Final = Capabilities(
     max_partitions=9_999,
     batch=10_000,
 )
-"""The same in all versions; the rest is read from the brokers."""
+"""Capabilities of every version. All others are read from the brokers."""
 
 
 def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
-    """Return the limits of a cluster; `known`: topics that probably exist; `principal`: see `AccessControl`.
+    """Return the capabilities of a cluster; `known` are topics that probably exist.
 
-    `may_hide` stays off: declared and recorded topics are queried by name, which reveals hidden ones.
+    `principal` is the client's. `may_hide` is false: reads of declared and recorded topics by name reveal hidden ones.
     """
     seen, (bindings, acl_code) = look.cluster, look.bindings
-    # empty if hidden
+    # Empty if hidden.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look, known)
     configs = dict(build_kafka_catalog(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
-    # unknown defaults are not Kafka's: brokers may keep less
+    # Unknown defaults may differ from Kafka's: brokers may retain less.
     configs |= {
         key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None
     }
@@ -138,7 +137,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
 
 
 def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Return why tiering is unavailable; hidden switches are left to the brokers."""
+    """Return why tiered storage is unavailable. If switches are hidden, brokers decide."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
@@ -149,7 +148,10 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[s
 
 
 def _is_open(broker: Mapping[str, ConfigState]) -> bool:
-    """Brokers list this setting but hide its value; it is only set to switch it on."""
+    """Return whether principals without ACLs are allowed.
+
+    Brokers hide the value of this setting, so listed means true.
+    """
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 
@@ -159,9 +161,10 @@ def _count_alive(brokers: int) -> str:
 
 
 def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
-    """Return the default of each topic config; `None`: unknown.
+    """Return the default of each topic config; `None` means unknown.
 
-    The controller knows all but the retention, which brokers report for existing topics: `known` or visible ones.
+    The controller knows all defaults except retention. Brokers report that for existing topics: `known` or visible
+    ones.
     """
     client = look.client
     by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
@@ -177,14 +180,14 @@ def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | 
 
 
 def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the default configs; a retention default is `None` unless all brokers agree."""
+    """Return the default configs. A retention default is `None` unless all brokers agree."""
     answers: list[dict[str, str | None]] = []
     is_known = True
     for broker in look.cluster.brokers:
         try:
             answers.append(_defaults_of_broker(look.client, broker, names))
         except RetryableError:
-            is_known = False  # it has just died, or hangs
+            is_known = False  # The broker has just died, or hangs.
     if not any(answers):
         return {}
     differing = {key for key in _RETENTION_SOURCES if not is_known or len({answer.get(key) for answer in answers}) > 1}
@@ -205,7 +208,7 @@ def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) 
 
 
 def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
-    """Return the broker's retention defaults; empty if the caller may not describe its configs."""
+    """Return the broker's retention defaults; empty if its configs may not be described."""
     try:
         properties, _ = client.read_both_broker_configs(broker)
     except NotAuthorizedError:
@@ -253,4 +256,4 @@ _THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
-"""A running broker at most doubles these pools, and at most halves them."""
+"""Thread pools. A running broker at most doubles or halves them."""

@@ -1,4 +1,4 @@
-"""Registers of detached topics, as topics that can be mounted."""
+"""Detached topics in object storage, as topics that can be mounted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def finish_command(direction: Direction, *topics: Address) -> str:
 
 
 def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
-    """Return the object storage of a cluster, which must have one."""
+    """Return the object storage of a cluster, or raise if it has none."""
     if storage is None:
         hint = "Declare its objectStorage: topics are mounted from it."
         raise UserError(f"{cluster} has no object storage", hint=hint)
@@ -39,7 +39,7 @@ def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStor
 
 
 def to_mountable(ownership: Ownership) -> MountableTopic:
-    """Return the topic that a register describes."""
+    """Return the topic that a register in object storage describes."""
     return MountableTopic(
         str(ownership.location),
         ownership.location.topic,
@@ -54,13 +54,13 @@ def to_mountable(ownership: Ownership) -> MountableTopic:
 
 
 def list_registers(storage: ObjectStore) -> Iterator[tuple[str, MountableTopic | UserError]]:
-    """Yield all registers: one listing, one GET each."""
+    """Yield all registers, with one listing and one GET each."""
     for key, ownership in iter_ownerships(storage):
         yield key, ownership if isinstance(ownership, UserError) else to_mountable(ownership)
 
 
 def read_releasable_topic(storage: ObjectStore, location: str, owner: str) -> MountableTopic:
-    """Return a topic of `owner` by its current manifests, one GET per partition."""
+    """Return a topic of `owner` from its current manifests, with one GET per partition."""
     topic = find_topic_at(storage, TopicLocation.parse(location))
     ownership = read_ownership(storage, topic.location)
     check_owner(topic.location, ownership, owner, topic.owner)
@@ -87,5 +87,5 @@ def read_releasable_topic(storage: ObjectStore, location: str, owner: str) -> Mo
 
 
 def release_lost_topic(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> MountableTopic:
-    """Release a topic of a lost owner: first its manifests, then its register."""
+    """Release a topic of a lost owner. Its manifests are released before its register."""
     return to_mountable(release_archive(storage, TopicLocation.parse(location), owner, now_ms=now_ms))

@@ -1,4 +1,4 @@
-"""Links, mirrors and changed fields, shared by all providers."""
+"""Models of links, mirrors and changed fields that all providers share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
 class MirrorEntries(ABC):
-    """Entries of links and mirrors: this class decides their changes, a platform stores them."""
+    """Changes to entries of links and mirrors. A subclass stores the entries on its platform."""
 
     @abstractmethod
     def read_mirror(self, full_name: str) -> ObservedMirror:
@@ -52,37 +52,37 @@ class MirrorEntries(ABC):
 
     @abstractmethod
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace the entry of a mirror in one step; `decide` is called again if another change came first."""
+        """Replace a mirror's entry in one step. `decide` is called again after a concurrent change."""
 
     @abstractmethod
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace the entry of a link in one step; `decide` is called again if another change came first."""
+        """Replace a link's entry in one step. `decide` is called again after a concurrent change."""
 
     @abstractmethod
     def now_ms(self) -> int:
-        """Return the caller's time."""
+        """Return the caller's clock in ms."""
 
     def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
-        """Record the offsets at which a mirror's operation ends; later calls change nothing."""
+        """Record the end offsets of a mirror's operation. Later calls change nothing."""
         self.change_mirror(full_name, lambda entry: set_end_offsets(full_name, entry, operation, ends))
         return self.read_mirror(full_name)
 
     def record_trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
-        """Record why a mirror cannot fetch or continue; `None` if it can."""
+        """Record why a mirror cannot fetch or continue; `None` clears the trouble."""
         entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_mirror(
             full_name, lambda entry: set_mirror_trouble(entry, entry_trouble, fails=fails, operation=operation)
         )
 
     def record_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
-        """Record whether a link reaches its source."""
+        """Record whether a link can reach its source."""
         entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_link_trouble(entry, status, entry_trouble))
 
     def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Record the trouble of a link's task; `None` if it succeeds."""
+        """Record the trouble of a link's task; `None` clears it."""
         entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))
 
@@ -90,9 +90,9 @@ class MirrorEntries(ABC):
 def to_observed_mirror(
     cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
 ) -> ObservedMirror:
-    """Return a mirror as plans observe it; `topic` is its id and partitions.
+    """Return a mirror as plans observe it; `topic` is its id and number of partitions.
 
-    `of` is its link, whose entry is `None` if the link is gone.
+    `of` is its link's name and entry; the entry is `None` if the link was deleted.
     """
     link_name, link = of
     return ObservedMirror(
@@ -117,7 +117,7 @@ def to_observed_mirror(
 
 
 def already_exists_error(full_name: str) -> UserError:
-    """Return the error for a topic to create whose name is taken."""
+    """Return the error for a new topic whose name already exists."""
     message = f"topic {full_name} exists and differs from what was to be created"
     return UserError(message, hint="It was created after the plan: plan again.")
 
@@ -144,7 +144,7 @@ def to_declared_link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
 
 
 def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
-    """Return a link as plans observe it; see `to_declared_link`."""
+    """Return a link as plans observe it. Raises like `to_declared_link`."""
     return ObservedLink(
         to_declared_link(name, cluster, entry),
         entry.id,
@@ -158,7 +158,7 @@ def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
 def to_declared_mirror(
     cluster: str, full_name: str, mirror: MirrorEntry, of: NamedObjects, configs: Mapping[str, str], partitions: int
 ) -> MirrorTopic:
-    """Return a mirror with its own configs, not those synced from its source."""
+    """Return a mirror with its own configs; those synced from its source are omitted."""
     link_name, link = of
     synced = frozenset(list_synced_configs(link))
     return MirrorTopic(
@@ -173,13 +173,13 @@ def to_declared_mirror(
 
 
 def create_link_spec(link: MirrorLink, link_id: str) -> LinkEntry:
-    """Return the entry of a new link: its spec without mirrors, which are topics."""
+    """Return a new link's entry: its spec without mirrors, which are topics."""
     declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
     return LinkEntry(link_id, link.spec.source, declared)
 
 
 def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
-    """Return the source of a new mirror as planned."""
+    """Return a new mirror's source from the plan's parameters."""
     partitions = parameters.get("partitions")
     if not isinstance(partitions, int):
         raise UserError(f"{address}: how many partitions its source has is not known", hint="Plan again.")
@@ -188,7 +188,7 @@ def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> Sour
 
 
 def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return a stored spec of a link with changes applied; `None` removes a field.
+    """Return a link's stored spec with changes applied; `None` removes a field.
 
     Parts that become empty are removed, so that their defaults apply.
     """
@@ -218,9 +218,9 @@ class FieldChanges:
     replication_factor: int | None = None
     quotas: Mapping[str, int | None] = field(default_factory=dict)
     keys: tuple[str | None, ...] = ()
-    """The new encryption key, if it changes."""
+    """New encryption key if it changes; otherwise empty."""
     rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
-    """Operations of access rules, by path; `None` removes a rule."""
+    """Operations of access rules by path; `None` removes a rule."""
 
 
 def convert_changes(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
@@ -247,7 +247,7 @@ def convert_changes(address: Address, changes: Sequence[Change], *, platform: st
             case str(path), tuple() | None as operations if path.startswith(ACLS):
                 rules[path] = None if operations is None else tuple(map(str, operations))
             case str(path), None if path == SEALED:
-                continue  # the provider removes seals first
+                continue  # The provider removes seals first.
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
@@ -260,12 +260,12 @@ def check_unchanged(
     current: Mapping[str, Value],
     catalog: Mapping[str, ConfigKey] = NO_CATALOG,
 ) -> None:
-    """Reject changes of values that changed since the plan, unless they equal the planned value.
+    """Reject changes of values that differ from plan time, unless they equal the planned value.
 
     Configs in `catalog` are compared by meaning.
 
     Raises:
-        StalePlanError: With the first such value.
+        StalePlanError: The error names the first such value.
     """
     for change in changes:
         current_value = current.get(change.path)

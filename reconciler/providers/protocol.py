@@ -1,7 +1,7 @@
-"""Protocol of all platforms: observe, act, links, mounts, groups, maintenance.
+"""Protocol of all platforms: observe, apply, links, mounts, groups, maintenance.
 
-Provider folders use the same file names: `provider.py` (this protocol), `client.py` (requests), `translate.py`
-(conversion of models, pure), `faults.py` (their errors to ours). A file may be missing, never renamed.
+Provider folders use the same file names: `provider.py` (this protocol), `client.py` (requests), `translate.py` (pure
+conversion of models), `faults.py` (error translation). A file may be missing, but is never renamed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 NO_REPLICAS: Mapping[Address, str] = MappingProxyType({})
 TopicAddress: TypeAlias = Address
-"""An address of kind `topic`; mirrors and mounted topics are read as topics too."""
+"""Address of kind `topic`. Mirrors and mounted topics are read as topics too."""
 
 
 def ignore_line(_text: str) -> None:
-    """Print nothing."""
+    """Discard a progress message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +53,23 @@ class Edge:
     """Clock, ids and environment variables for providers, which do not read them directly."""
 
     folder: Path
-    """Folder of `reconciler.yaml`, in which relative locations start."""
+    """Folder of `reconciler.yaml`, to which locations are relative."""
     environ: Mapping[str, str]
     new_id: Callable[[], str]
     """Returns a UUID4 for clusters and topics."""
     now_ms: Callable[[], int]
     principal: str | None = None
-    """Principal on an embedded cluster; `None`: the super user."""
+    """Principal on an embedded cluster; `None` means the super user."""
     host: str = "*"
-    """Host of the principal; `*`: unknown, so only rules for all hosts apply."""
+    """Host of the principal; `*` means unknown, so that only rules for all hosts apply."""
     declared: frozenset[Address] = frozenset()
-    """Declared or recorded addresses. Platforms without namespaces assign a flat name to the longest of these
-    namespaces whose prefix it has.
+    """Declared or recorded addresses. Platforms without namespaces assign a flat name to the longest namespace among
+    them whose prefix it has.
     """
     is_reader: bool = False
-    """Providers are opened read-only."""
+    """Whether providers open read-only."""
     warn: Callable[[str], None] = ignore_line
-    """Prints a line that says what a call waits for."""
+    """Prints what a call is waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Scope:
 
     patterns: tuple[str, ...] = ()
     recorded: frozenset[Address] = frozenset()
-    """Applied addresses: their namespaces exist even if empty."""
+    """Addresses applied before. Their namespaces exist even if empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedAction:
-    """An action that is complete and durable."""
+    """Action that is complete and durable."""
 
     id: str
     incarnation: str | None = None
@@ -92,19 +92,19 @@ class CompletedAction:
 
 @dataclass(frozen=True, slots=True)
 class FailedAction:
-    """An action that the platform refused; other actions of its batch still run."""
+    """Action that the platform rejected. Other actions of its batch still run."""
 
     id: str
     error: ReconcilerError
     created: CompletedAction | None = None
-    """Result of a `Create` whose access rules were refused; the resource exists without them."""
+    """Result of a `Create` whose access rules were rejected. The resource exists without them."""
 
 
 Outcome: TypeAlias = CompletedAction | FailedAction
 
 
 class Placement(NamedTuple):
-    """Brokers of one partition, by id; leader -1: none."""
+    """Broker ids of one partition; a leader of -1 means none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -113,16 +113,16 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSizes:
-    """Offsets and sizes of a topic; `None`: the platform does not report it."""
+    """Offsets and sizes of a topic; `None` if the platform does not report them."""
 
     bounds: Mapping[int, Bounds]
     records: int | None
     bytes: int | None
-    """Records in two tiers count once."""
+    """Size in bytes. Records in both storage tiers count once."""
     storage: TopicStorage | None = None
-    """Bytes by tier; `None`: the platform has no tiers."""
+    """Size by storage tier; `None` if the platform has no tiered storage."""
     placements: Mapping[int, Placement] = field(default_factory=dict)
-    """By partition; empty: the platform has no brokers."""
+    """Brokers by partition; empty if the platform has no brokers."""
 
 
 class Provider(Protocol):
@@ -134,31 +134,31 @@ class Provider(Protocol):
         ...
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the id of the cluster that answers; `None` if it does not exist yet (embedded only).
+        """Return the id of the cluster, or `None` if it does not exist yet (embedded only).
 
         Raises:
-            RetryableError: It cannot be reached.
+            RetryableError: The cluster cannot be reached.
         """
         ...
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the resources in a few bulk requests. Read-only."""
+        """Return the resources with a few bulk requests. Read-only."""
         ...
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return access rules that belong to no topic or known namespace; `observe` omits them."""
+        """Return access rules that belong to no topic or known namespace. `observe` omits them."""
         ...
 
     def check_visible(self, address: Address) -> None:
         """Check that the caller may know whether a namespace or topic exists.
 
         Raises:
-            NotAuthorizedError: They may not, whether it exists or not.
+            NotAuthorizedError: The caller may not know, whether it exists or not.
         """
         ...
 
     def read_overview(self) -> Overview:
-        """Return names and shapes of resources as cheaply as possible. Read-only."""
+        """Return names and shapes of resources at the lowest cost. Read-only."""
         ...
 
     def apply(
@@ -166,70 +166,70 @@ class Provider(Protocol):
     ) -> Iterator[Outcome]:
         """Run a batch of independent, idempotent actions and yield one outcome each.
 
-        `may_go_on` is called before every change, as a call may wait or retry.
+        `may_go_on` is called before every change, because a call may wait or retry.
 
         Raises:
-            LeaseError: From `may_go_on`; nothing was done since its last call.
+            LeaseError: Raised by `may_go_on`; nothing was changed since its last call.
         """
         ...
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write owner marks; return keys of `change.take` that others own, in which case nothing is written.
+        """Write owner marks, or return the keys of `change.take` that others own and write nothing.
 
-        Atomic between competing callers. `Observed.owners` shows the marks.
+        Atomic between concurrent callers. `Observed.owners` contains the marks.
 
         Raises:
-            NotAuthorizedError: The caller may not write them.
-            UnansweredError: They may have been written.
-            RetryableError: The cluster does not answer; nothing was written.
+            NotAuthorizedError: The caller may not write the marks.
+            UnansweredError: The marks may have been written.
+            RetryableError: The cluster does not respond; nothing was written.
         """
         ...
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return sizes of topics without Spark; unmeasured ones are absent."""
+        """Return sizes of topics without Spark. Unmeasured topics are absent."""
         ...
 
     @property
     def groups(self) -> Groups | None:
-        """Consumer groups; `None`: the platform has none."""
+        """Consumer groups; `None` if the platform has none."""
         ...
 
     @property
     def archives(self) -> Archives | None:
-        """Topics in object storage; `None`: the platform cannot restore any."""
+        """Topics in object storage; `None` if the platform cannot restore topics."""
         ...
 
     @property
     def migrations(self) -> Migrations | None:
-        """Mounts and unmounts; `None`: the platform has none."""
+        """Mounts and unmounts; `None` if the platform has none."""
         ...
 
     @property
     def links(self) -> Links | None:
-        """Links into this cluster and their mirrors; `None`: the platform has none."""
+        """Links into this cluster and their mirrors; `None` if the platform has none."""
         ...
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
-        """Return the offsets and the sizes of a topic, by one request per partition."""
+        """Return a topic's offsets and sizes, with one request per partition."""
         ...
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield sizes of topics and mirrors by tier, in order, without reading records."""
+        """Yield sizes of topics and mirrors by storage tier, in order, without reading records."""
         ...
 
     def read_vitals(self) -> Vitals:
-        """Return bounded metrics without reading records."""
+        """Return a bounded set of metrics without reading records."""
         ...
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Store full names of topics, such as sources of mirrors of other workspaces.
+        """Store full names of topics, such as sources of other workspaces' mirrors.
 
         Platforms without namespaces use them to interpret flat names.
         """
         ...
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return the partitions and configs of a topic, which mirrors copy besides records."""
+        """Return a topic's partitions and configs, which its mirrors follow."""
         ...
 
     def open_log(
@@ -241,18 +241,18 @@ class Provider(Protocol):
     ) -> TopicLog:
         """Return the log of a topic.
 
-        `on_missing` receives lost offsets, after which reading continues; without it, reading fails.
+        `on_missing` receives lost offsets, after which reading continues. Without it, reading fails.
         """
         ...
 
     def open_producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return a producer for a topic; mirrors are rejected."""
+        """Return a producer for a topic. Mirrors are rejected."""
         ...
 
     def open_append_sink(self, topic: TopicAddress) -> AppendSink | None:
-        """Return a sink in which many tasks stage records that one publication makes readable.
+        """Return a sink in which many tasks stage records until one publication makes them readable.
 
-        `None`: the platform only publishes the records of single producers. Mirrors are rejected.
+        `None` means that the platform publishes only the records of single producers. Mirrors are rejected.
         """
         ...
 
@@ -262,7 +262,7 @@ class Provider(Protocol):
 
     @property
     def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], MaintenanceJobResult]]] | None:
-        """Maintenance jobs of one pass, by name; `None`: none."""
+        """Maintenance jobs of one pass by name; `None` if the platform has none."""
         ...
 
 
@@ -270,7 +270,7 @@ Part = TypeVar("Part")
 
 
 def require_part(provider: Provider, part: Part | None, what: str) -> Part:
-    """Return a part of a cluster, or reject a platform without it."""
+    """Return `part`, or raise if it is `None` because the platform lacks it. `what` names it in the error."""
     if part is None:
         message = f"a {provider.capabilities.platform} cluster has no {what}"
         raise UserError(message, hint="Name a cluster of another platform.")
@@ -278,61 +278,61 @@ def require_part(provider: Provider, part: Part | None, what: str) -> Part:
 
 
 def require_groups(provider: Provider) -> Groups:
-    """Return the consumer groups of a cluster, see `require_part`."""
+    """Return the cluster's consumer groups; raise if its platform has none."""
     return require_part(provider, provider.groups, "consumer groups")
 
 
 def require_links(provider: Provider) -> Links:
-    """Return the links of a cluster, see `require_part`."""
+    """Return the cluster's links; raise if its platform has none."""
     return require_part(provider, provider.links, "links")
 
 
 def require_job_links(provider: Provider) -> LinksByJobs:
-    """Return the links of a cluster for jobs, see `require_part`."""
+    """Return the cluster's links for jobs; raise if its platform has none."""
     return require_part(provider, require_links(provider).job_steps, "links that jobs copy")
 
 
 def require_migrations(provider: Provider) -> Migrations:
-    """Return the mounts of a cluster, see `require_part`."""
+    """Return the cluster's mounts; raise if its platform has none."""
     return require_part(provider, provider.migrations, "mounts")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCluster:
-    """What object storage has of one cluster, which may be lost."""
+    """Contents of object storage for one cluster, which may be lost."""
 
     topics: Iterator[tuple[str, RecoverableTopic | UserError]]
-    """All topics it created by key, or why one is unusable."""
+    """Topics that the cluster created, by key, or the error of an unusable one."""
     metadata: ClusterMetadata | None
-    """Metadata next to the segments, including damaged parts; `None`: none, or unknown cluster."""
+    """Metadata next to the segments, including damaged parts; `None` if missing or the cluster is unknown."""
 
 
 class Archives(Protocol):
-    """Topics in a cluster's object storage. Methods raise `RetryableError` if it cannot be reached."""
+    """Topics in a cluster's object storage. Methods raise `RetryableError` if it is unreachable."""
 
     def find_recovery_sources(
         self, topics: Mapping[TopicAddress, str | None], replicas: Mapping[TopicAddress, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return sources for new topics by location, or by name if `None`; or why there is none.
+        """Return sources, or errors, for new topics by location; `None` means by name.
 
-        The cluster itself need not exist. `replicas`: new read replicas with the locations to follow, not measured.
+        The cluster need not exist. `replicas` maps new read replicas to the locations to follow; they are not measured.
         """
         ...
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:
-        """Return what object storage has of a whole cluster; `None`: the platform stores none.
+        """Return object storage's contents for a whole cluster; `None` if the platform stores none.
 
-        Without an id, the only cluster with topics there. Rejects a storage with several clusters.
+        Without an id, the only cluster with topics there is used. A storage with several clusters is rejected.
         """
         ...
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics ever detached into this object storage, of any owner, sorted."""
+        """Return all topics that any owner has detached into this object storage, sorted."""
         ...
 
 
 def require_archives(provider: Provider) -> Archives:
-    """Return the archives of a cluster, or reject a platform without them."""
+    """Return the cluster's archives; raise if its platform has none."""
     if provider.archives is None:
         message = f"a {provider.capabilities.platform} cluster makes no topics from object storage"
         raise UserError(message, hint="Take the topics from their source: mirror them, or copy their records.")
@@ -343,31 +343,31 @@ class Groups(Protocol):
     """Consumer groups of one cluster. Offsets are keyed by (full topic name, partition)."""
 
     def list_names(self) -> Sequence[str]:
-        """Return all group names, sorted, in one bulk call."""
+        """Return all group names, sorted, with one bulk call."""
         ...
 
     def platform_name(self, group: str) -> str:
-        """Return the platform's name of a group, also for a new one."""
+        """Return the platform's name of a group, even if the group does not exist."""
         ...
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return committed offsets and lag of a group, and whether it is reading."""
+        """Return a group's committed offsets and lag, and whether it is reading."""
         ...
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to it; `None`: too many to query."""
+        """Return the groups with offsets of a topic, limited to it; `None` if too many to query."""
         ...
 
     def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the reading groups by topic; `None`: too many to query."""
+        """Return the reading groups by topic; `None` if too many to query."""
         ...
 
     def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return committed next offsets; partitions without a commit are absent."""
+        """Return committed offsets. Partitions without a commit are absent."""
         ...
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit next offsets."""
+        """Commit offsets for a group."""
         ...
 
     def plan_reset(
@@ -388,7 +388,7 @@ class Groups(Protocol):
         """Delete a group, or its offsets of one topic; return whether there were any.
 
         Raises:
-            BlockedError: It is reading, and `force` is not set.
+            BlockedError: The group is reading, and `force` is not set.
         """
         ...
 
@@ -407,18 +407,18 @@ class Costly(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Stored bytes that it reads."""
+        """Stored size in bytes that the work reads."""
         ...
 
 
 class WorkRunner(Protocol):
-    """Runs work in threads or on executors and yields results in rounds."""
+    """Runner of work in threads or on executors, which yields results in rounds."""
 
     def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
         """Run all work; `do` and the work are pickled. The caller publishes each round.
 
         Raises:
-            ReconcilerError: It cannot continue; yielded results remain valid.
+            ReconcilerError: The work cannot continue; yielded results remain valid.
         """
         ...
 
@@ -429,12 +429,11 @@ class MaintenancePorts:
 
     spread: WorkRunner
     is_wanted: Callable[[Address], bool]
-    """Topics and mirrors that it may change."""
     is_stopped: Callable[[], bool]
     is_requested: bool = True
-    """Whether a user waits; otherwise expensive searches run only occasionally."""
+    """Whether a user waits. Otherwise expensive searches run only occasionally."""
     are_jobs_named: bool = False
-    """Whether the jobs were named: daily jobs then run at once."""
+    """Whether the jobs were named. Daily jobs then run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,22 +444,24 @@ class MaintenanceJobResult:
     """Unit of `done` and `failed`: partition, topic, transaction, object. Empty if nothing could be done."""
     done: int = 0
     records: int = 0
-    """Records removed by retention and compaction, or rewritten by a roll."""
+    """Records that retention or compaction removed, or that a roll rewrote."""
     bytes: int = 0
-    """Stored bytes of `records`; for a sweep, deleted bytes."""
+    """Stored size in bytes of `records`; for a sweep, the deleted size."""
     failed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
-    """The first errors; other work was done."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Object storage counters by name, see `vitals.COUNTER_HELP`."""
+    """Counters of object storage by name (`vitals.COUNTER_HELP`)."""
     levels: Mapping[str, float] = field(default_factory=dict)
-    """Levels after the job by name, see `vitals.LEVELS`."""
+    """Gauges after the job by name (`vitals.LEVELS`)."""
     notes: tuple[str, ...] = ()
     """Work that no number shows, one sentence each."""
 
 
 def build_scope_filter(scope: Scope) -> Callable[[str], bool] | None:
-    """Return a predicate on addresses in scope; `None`: everything. Names without `*` are compared exactly."""
+    """Return a predicate on addresses in scope, or `None` for everything.
+
+    Names without `*` are compared exactly.
+    """
     if not scope.patterns:
         return None
     names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)

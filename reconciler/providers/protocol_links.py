@@ -1,4 +1,4 @@
-"""Protocols of links and mirrors: reading them, and the steps of jobs that copy mirrors."""
+"""Protocols of links and mirrors: reads, and the steps of jobs that copy mirrors."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """A topic with an opaque mark per partition; empty partitions have none."""
+    """Topic with an opaque mark per partition. Empty partitions have none."""
 
     topic: SourceTopic
     partitions: Mapping[int, str]
-    """Opaque values that change whenever their partition does."""
 
 
 class Links(Protocol):
-    """The links whose destination is one cluster, and their mirrors.
+    """Links whose destination is one cluster, and their mirrors.
 
-    Calls read and change the destination only.
+    Calls read and change only the destination.
     """
 
     @property
     def job_steps(self) -> LinksByJobs | None:
-        """Steps of jobs that copy mirrors and change their roles; `None`: the cluster does both itself."""
+        """Steps of jobs that copy mirrors and change their roles; `None` if the cluster itself does both."""
         ...
 
     def list_links(self) -> Sequence[ObservedLink]:
@@ -57,7 +56,7 @@ class Links(Protocol):
     def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
-        """Return mirrors by full name, stopped ones included: all, or those of a link, a full name or a source."""
+        """Return mirrors by full name, including stopped ones; filter by link, full name or source."""
         ...
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
@@ -68,7 +67,7 @@ class Links(Protocol):
         ...
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return mirrors outside `shown` that the caller may not describe, with the error of each."""
+        """Return errors by full name for mirrors outside `shown` that the caller may not describe."""
         ...
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
@@ -80,16 +79,16 @@ class Links(Protocol):
         ...
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the position of each partition; reads one head per partition."""
+        """Return the position of each partition. Reads one head per partition."""
         ...
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return positions of many topics in few requests; missing topics are absent."""
+        """Return positions of many topics in few requests. Missing topics are absent."""
         ...
 
 
 class LinksByJobs(Links, Protocol):
-    """Links whose mirrors are copied by jobs, and topics that become mirrors.
+    """Links whose mirrors jobs copy, and topics that become mirrors.
 
     Each call is one durable step and may be repeated. `operation` is the id of the transition.
     """
@@ -102,30 +101,30 @@ class LinksByJobs(Links, Protocol):
     def request_verb(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a verb of the lifecycle, and return the resulting mirror.
+        """Request a lifecycle verb, and return the resulting mirror.
 
-        `pause`, `resume` and `failover` are complete on return. `promote` and
-        `reverse-…` only begin, with the id `operation`.
+        `pause`, `resume` and `failover` are complete on return. `promote` and `reverse-…` only begin, with the id
+        `operation`.
 
         Raises:
-            UserError: The verb is not legal in the mirror's state; the message lists the legal ones.
+            UserError: The mirror's state does not allow the verb; the message lists the allowed verbs.
         """
         ...
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return topics and mirrors by full name, with marks of their partitions. One bulk listing."""
+        """Return topics and mirrors by full name, with marks of their partitions. Sends one bulk listing."""
         ...
 
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Make an ordinary topic the mirror of `of`, which is its own mirror on the peer; producers are refused.
+        """Make an ordinary topic the mirror of `of`, which is its own mirror on the peer. Producers are rejected.
 
         A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. Open transactions are aborted.
-        `operation` lists records that `of` lacks; the list of the first call counts.
+        `operation` lists records that `of` lacks; later calls do not change the list.
 
         Raises:
-            UserError: This cluster has no half of that link, or the topic is a mirror already.
+            UserError: This cluster has no entry of that link, or the topic is already a mirror.
         """
         ...
 
@@ -137,13 +136,13 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
-        """Refuse all producers until an operation of a mirror ends; open transactions end first.
+        """Reject all producers until an operation of a mirror ends. Open transactions end first.
 
-        Does nothing if the platform refuses producers of mirrors itself.
+        Does nothing if the platform itself rejects producers of mirrors.
 
         Raises:
             UserError: The operation has ended.
-            RetryableError: A transaction stays open, or a broker does not answer.
+            RetryableError: A transaction stays open, or a broker does not respond.
         """
         ...
 
@@ -156,12 +155,12 @@ class LinksByJobs(Links, Protocol):
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = skip_check,
     ) -> ObservedMirror:
-        """Move a mirror to the next state of its operation; STOPPED lets producers write to it.
+        """Move a mirror to the next state of its operation. STOPPED allows producers.
 
-        `is_given_up`: the source of a reversal accepts producers again, so its mirror may become ACTIVE.
+        `is_given_up` means that the source of a reversal accepts producers again, so its mirror may become ACTIVE.
 
         Raises:
-            UserError: Another operation runs, or the lifecycle has no such move.
+            UserError: Another operation is in progress, or the lifecycle has no such transition.
         """
         ...
 
@@ -172,11 +171,11 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition] | None:
-        """Return a topic's records at or after `cuts` that its mirror lacks; `None`: all of them."""
+        """Return a topic's records at or after `cuts` that its mirror lacks; `None` means all."""
         ...
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
-        """Return the offset maps from a mirror's source, also of a stopped mirror; `None`: offsets are equal."""
+        """Return the offset maps of an active or stopped mirror; `None` if offsets equal the source's."""
         ...
 
     def record_agreement(
@@ -188,9 +187,9 @@ class LinksByJobs(Links, Protocol):
         operation: str,
         maps: Mapping[int, OffsetMap] | None = None,
     ) -> None:
-        """Record that a new mirror equals its source up to its own ends, after a reversal or a truncation.
+        """Record that a new mirror equals its source up to its own ends, after a reversal or truncation.
 
-        `maps`: offset maps of the records that the source has from this topic; `None`: offsets are equal.
+        `maps` are offset maps of the source's records from this topic; `None` means equal offsets.
 
         Raises:
             UserError: That operation is not in progress.
@@ -198,7 +197,7 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Record the source offsets at which a new mirror begins; empty partitions start there.
+        """Record the source offsets at which a new mirror begins. Empty partitions start there.
 
         Later calls change nothing.
         """
@@ -211,10 +210,11 @@ class LinksByJobs(Links, Protocol):
         is_stopped: bool = False,
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
-        """Return records in mirrors that their links did not copy, by full name; mirrors without any are absent.
+        """Return records in mirrors that their links did not copy, by full name. Clean mirrors are absent.
 
-        `is_stopped`: also check stopped mirrors, before their last copied record. `on_unknown` receives mirrors that
-        cannot be checked; without it their error is raised. Empty if the platform refuses producers of mirrors.
+        `is_stopped` includes stopped mirrors, before their last copied record. `on_unknown` receives mirrors that
+        cannot
+        be checked; without it their error is raised. Empty if the platform rejects producers of mirrors.
         """
         ...
 
@@ -225,9 +225,9 @@ class LinksByJobs(Links, Protocol):
     def record_trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
-        """Record why a mirror cannot fetch or continue, or `None` if it can again; `fails` sets it to FAILED.
+        """Record why a mirror cannot fetch or continue; `None` clears the trouble. `fails` sets it to FAILED.
 
-        Ignored if it concerns an `operation` that has ended.
+        Ignored if `operation` is set and has ended.
         """
         ...
 
@@ -236,7 +236,7 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Record the error of a link's task; `None`: it succeeds again."""
+        """Record the error of a link's task; `None` means that it succeeds again."""
         ...
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:
@@ -251,12 +251,12 @@ class LinksByJobs(Links, Protocol):
 class SyncsByJobs(Protocol):
     """Configs, groups and access rules that links sync. Each call is atomic and concerns one cluster.
 
-    The first half is called on a link's source, the second on its destination. Calls are bulk operations, so their
+    The first five methods are called on a link's source, the others on its destination. All are bulk operations, whose
     number does not depend on the number of topics.
     """
 
     def read_metadata_version(self) -> str:
-        """Return an opaque value that changes with any metadata, but not with records and group offsets.
+        """Return an opaque value that changes with metadata, but not with records and group offsets.
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -264,7 +264,9 @@ class SyncsByJobs(Protocol):
         ...
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics by full name, all or `only` some, as a link reading as `principal` sees them. One bulk read.
+        """Return topics by full name as a link that reads as `principal` sees them. One bulk read.
+
+        `only` limits the topics.
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -272,16 +274,16 @@ class SyncsByJobs(Protocol):
         ...
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return an opaque version of each wanted group, which changes with its commits, or why it may not be read.
+        """Return an opaque version or an error for each wanted group. Each commit changes the version.
 
-        One listing.
+        Sends one listing.
         """
         ...
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets of groups for existing topics; missing groups are absent.
+        """Return committed offsets of groups for existing topics. Missing groups are absent.
 
-        Offsets that links synced are included, so that chains of links pass them on.
+        Offsets that links synced are included, so that a chain of links passes them on.
         """
         ...
 
@@ -294,7 +296,7 @@ class SyncsByJobs(Protocol):
         ...
 
     def update_mirrors(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Update partitions and synced configs of mirrors, by full name, to those of their sources; return errors.
+        """Update partitions and synced configs of mirrors to those of their sources; return errors by full name.
 
         Writes nothing if nothing differs.
         """
@@ -305,7 +307,7 @@ class SyncsByJobs(Protocol):
         ...
 
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of sources as auto-create does, and return them by full name with their errors.
+        """Create mirrors of sources for auto-create, and return errors (`None` on success) by full name.
 
         Existing names, and topics that the link's current filters exclude, are skipped.
         """
@@ -314,24 +316,24 @@ class SyncsByJobs(Protocol):
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set group offsets of mirrors, at most to their ends; offsets that a group committed here itself stay.
+        """Set group offsets in mirrors, at most to their ends. Offsets that a group committed here itself stay.
 
-        Groups that read one of the mirrors here (a commit within 24 hours) are skipped.
+        Groups that read one of the mirrors (a commit within 24 hours) are skipped.
         """
         ...
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
-        """Give existing mirrors, by their sources' full names, and namespaces the access rules of a source.
+        """Sync a source's access rules to existing mirrors, by their sources' full names, and to namespaces.
 
-        Rules that the link synced earlier and that are not in `rules` are deleted; others stay. Return the number of
-        changed mirrors and namespaces.
+        Rules that the link synced earlier and that `rules` lacks are deleted; others stay. Return the number of changed
+        mirrors and namespaces.
         """
         ...
 
     def protect_mirrors(self, link: str) -> int:
-        """Deny writes to the mirrors of a link as its `protect` requests, and return the number of changed mirrors.
+        """Deny writes to a link's mirrors as its `protect` requests, and return the number of changed mirrors.
 
-        Does nothing if the platform refuses producers of mirrors itself.
+        Does nothing if the platform itself rejects producers of mirrors.
 
         Raises:
             UserError: The cluster cannot deny writes, or not with these access rules.

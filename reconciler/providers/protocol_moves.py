@@ -1,4 +1,4 @@
-"""Protocols of mounts, unmounts and moves of topics, done by the cluster itself or by jobs."""
+"""Protocols of mounts, unmounts and moves of topics, by the cluster itself or by jobs."""
 
 from __future__ import annotations
 
@@ -21,57 +21,59 @@ if TYPE_CHECKING:
 
 
 class Migrations(Protocol):
-    """The mounts and unmounts of one cluster, and the owners of topics in its object storage."""
+    """Mounts and unmounts of one cluster, and the owners of topics in its object storage."""
 
     @property
     def job_steps(self) -> MovesByJobs | None:
-        """Steps of jobs that mount, unmount and move topics; `None`: the cluster does it itself."""
+        """Steps of jobs that mount, unmount and move topics; `None` if the cluster itself does."""
         ...
 
     @property
     def run_migration(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
-        """Run a command's migration up to its phase; `None`: jobs do it.
+        """Run a command's migration up to its phase; `None` if jobs do it.
 
         A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called before
-        each write and may raise.
+        each
+        write and may raise.
 
         Raises:
-            UserError: The migration is refused, or a prepared migration cannot continue.
-            RetryableError: A store does not answer; the migration keeps its state.
+            UserError: The migration is rejected, or a prepared migration cannot continue.
+            RetryableError: A store does not respond; the migration's state does not change.
         """
         ...
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the unfinished migrations by id. Read-only.
 
-        Migrations of topics that are hidden from the caller are left out. Without `is_measured` only the catalog is
-        read: remaining uploads, and what blocks them, are unknown.
+        Migrations of topics that are hidden from the caller are omitted. Without `is_measured` only the catalog is
+        read, so
+        remaining uploads and their obstacles are unknown.
         """
         ...
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a verb of the lifecycle, and return the resulting migration; a cancellation is completed at once.
+        """Request a lifecycle verb, and return the resulting migration. A cancellation is complete on return.
 
         `may_go_on` is called before every write, from any thread, and may raise.
 
         Raises:
-            UserError: The migration does not exist, or the verb is not legal in its state; the message lists the legal
-                ones.
+            UserError: The migration does not exist, or its state does not allow the verb; the message lists the allowed
+                verbs.
             IncompleteError: The request is recorded but not complete; `run` continues it.
         """
         ...
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return why topics cannot be mounted or unmounted by a command now. Read-only.
+        """Return the errors for topics that a command cannot mount or unmount now. Read-only.
 
-        `topics`: full name on this cluster → location.
+        `topics` maps full names on this cluster to locations.
         """
         ...
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield location and topic, or why it is unusable, for every topic ever detached into the object storage.
+        """Yield each location and topic ever detached into the object storage; an error if it is unusable.
 
-        The cluster itself need not exist.
+        The cluster need not exist.
 
         Raises:
             UserError: There is no object storage, or the caller is not the super user.
@@ -90,7 +92,7 @@ class Migrations(Protocol):
         """Release a topic owned by a lost cluster, and return the topic. Idempotent.
 
         Raises:
-            UserError: See `read_releasable`.
+            UserError: See `read_releasable_topic`.
         """
         ...
 
@@ -103,23 +105,21 @@ class MountJob:
     mounting: str
     """Full name of the Mounting that requested it."""
     topic: str
-    """Full name of the topic on this cluster."""
     location: str
     claim: str
-    """The id of this mount or unmount in object storage."""
+    """Id of this mount or unmount in object storage."""
     at_ms: int
     state: MigrationState = MigrationState.PREPARING
     topic_id: str | None = None
-    """Id of the topic on this cluster, if it exists."""
     by_hand: bool = False
-    """Whether a command requested it without a Mounting; `mounting` is then the topic's full name."""
+    """Whether a command requested it without a Mounting. `mounting` is then the topic's full name."""
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Unmount in `cut_over`: last stable offset and end of each partition, up to which the copy was compared."""
+    """Last stable offset and end by partition for an unmount in `cut_over`. The copy is compared up to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivableTopic:
-    """An existing topic, and the parts of it that an archive stores."""
+    """Existing topic with the parts that an archive stores."""
 
     id: str
     archived: ArchivedTopic
@@ -127,18 +127,18 @@ class ArchivableTopic:
 
 @dataclass(frozen=True, slots=True)
 class CopyMove:
-    """A move of a topic by copying: full names and current ids of both topics."""
+    """Move of a topic by copying: full names and current ids of both topics."""
 
     old: str
     old_id: str
     new: str
     new_id: str
     is_keyed: bool
-    """Whether records are partitioned again by key, as the new topic has another number of partitions."""
+    """Whether records are repartitioned by key, because the new topic has another number of partitions."""
 
 
 class MovesByJobs(Protocol):
-    """What jobs need from a cluster that cannot mount, unmount or rename topics itself.
+    """Steps of jobs for a cluster that cannot mount, unmount or rename topics itself.
 
     Each step of a mount or unmount is stored before it begins, so that the next run continues it. No method copies
     records.
@@ -146,20 +146,20 @@ class MovesByJobs(Protocol):
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id in object storage, a UUID."""
+        """UUID of the cluster in object storage."""
         ...
 
     @property
     def storage(self) -> ObjectStore:
-        """The object storage of the cluster.
+        """Object storage of the cluster.
 
         Raises:
-            UserError: It has none.
+            UserError: The cluster has none.
         """
         ...
 
     def now_ms(self) -> int:
-        """Return the current time by the caller's clock."""
+        """Return the caller's clock in ms."""
         ...
 
     def load_job(self, mounting: str) -> MountJob | None:
@@ -167,15 +167,15 @@ class MovesByJobs(Protocol):
         ...
 
     def store_job(self, move: MountJob) -> None:
-        """Store the progress of a mount or unmount; durable when it returns."""
+        """Store the progress of a mount or unmount, durable on return."""
         ...
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a finished mount or unmount with its offset maps; a mounted topic's location stays stored."""
+        """Remove a finished mount or unmount with its offset maps. A mounted topic's location stays stored."""
         ...
 
     def find_location(self, full_name: str) -> str:
-        """Return the permanent location of an existing topic; a mounted one keeps that of its source.
+        """Return the permanent location of an existing topic. A mounted topic keeps its source's location.
 
         Raises:
             UserError: The topic does not exist.
@@ -187,19 +187,19 @@ class MovesByJobs(Protocol):
         ...
 
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
-        """Create an empty topic without retention, to be filled, and return its id.
+        """Create an empty topic without retention, ready for filling, and return its id.
 
         An existing empty topic with this name and these configs is reused.
 
         Raises:
-            UserError: Another topic has that name, or the cluster refuses to create it.
+            UserError: Another topic has that name, or the cluster rejects its creation.
         """
         ...
 
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore the configs of a filled topic, retention included.
+        """Restore the configs of a filled topic, including retention.
 
-        The longer one applies: `retention`, from the topic's file, or the archived retention.
+        The longer of `retention`, from the topic's file, and the archived retention applies.
         """
         ...
 
@@ -212,23 +212,23 @@ class MovesByJobs(Protocol):
         ...
 
     def delete_topic(self, full_name: str, topic_id: str) -> None:
-        """Delete a topic by its id; return once brokers no longer list it. Does nothing if it is missing."""
+        """Delete a topic by its id, and wait until brokers no longer list it. Missing topics are ignored."""
         ...
 
     def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Refuse all producers of a topic, and return the end of each partition. May be repeated.
+        """Reject all producers of a topic, and return the end of each partition. May be repeated.
 
         The seal is stored before it is set.
 
         Raises:
-            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
-            RetryableError: A producer cannot be refused, or a transaction stays open.
-            StalePlanError: The topic was deleted and created again.
+            NotAuthorizedError: Some groups may be hidden, so their offsets would be lost.
+            RetryableError: A producer cannot be rejected, or a transaction stays open.
+            StalePlanError: The topic was recreated.
         """
         ...
 
     def is_refusing_producers(self, full_name: str, topic_id: str) -> bool:
-        """Return whether all producers are refused now."""
+        """Return whether all producers are rejected now."""
         ...
 
     def accept_producers(self, topic_id: str) -> None:
@@ -239,15 +239,15 @@ class MovesByJobs(Protocol):
         """Return a move between existing topics.
 
         Raises:
-            StalePlanError: A topic is gone, or the old topic has another id.
+            StalePlanError: A topic does not exist, or the old topic has another id.
         """
         ...
 
     def suspend_retention(self, move: CopyMove) -> None:
-        """Switch off retention of the new topic while it is filled, and store its configs. May be repeated.
+        """Disable retention of the new topic while it is filled, and store its configs. May be repeated.
 
         Raises:
-            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
+            NotAuthorizedError: Some groups may be hidden, so their offsets would be lost.
         """
         ...
 
@@ -256,7 +256,7 @@ class MovesByJobs(Protocol):
         ...
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's ends that `finish_move` stored; `None` before it, or if records followed."""
+        """Return the old topic's ends that `finish_move` stored; `None` if it has not run, or records followed."""
         ...
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
@@ -265,16 +265,19 @@ class MovesByJobs(Protocol):
         After `finish_move`, a group that is further ahead in the new topic keeps its offsets.
 
         Raises:
-            UserError: A group is reading: only its members may commit.
+            UserError: A group is reading, so only its members may commit.
         """
         ...
 
     def finish_move(self, move: CopyMove, ends: Mapping[int, int]) -> None:
-        """Restore the new topic's configs, and store the old topic's ends. If records follow, it is not deleted."""
+        """Restore the new topic's configs, and store the old topic's ends.
+
+        If records follow these ends, the old topic is not deleted.
+        """
         ...
 
 
 def add_still_sealed_hint(error: Exception, also: ReconcilerError) -> None:
-    """Extend the hint of an error: the topic is still sealed, because of the error `also`."""
+    """Add to an error's hint that the topic is still sealed because of the error `also`."""
     if isinstance(error, ReconcilerError):
         error.hint = f"{error.hint} Until then its producers are refused: {also.message}."

@@ -1,4 +1,4 @@
-"""Opens providers, which it imports lazily."""
+"""Creation of providers, which are imported lazily."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_provider(cluster: Cluster, edge: Edge) -> Provider:
-    """Return the provider of a cluster without reading it; rejects unknown platforms."""
+    """Return the provider of a cluster without reading it. Unknown platforms are rejected."""
     platform = cluster.spec.provider
     if platform not in PLATFORMS:
         message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"
@@ -44,4 +44,3 @@ PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {
     "kafka": _open_kafka,
     "redpanda": _open_redpanda,
 }
-"""By platform."""

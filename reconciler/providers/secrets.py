@@ -1,4 +1,4 @@
-"""Resolve secrets, and open the object stores that clusters declare."""
+"""Resolution of secrets, and opening of the object stores that clusters declare."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text; only for clients that authenticate with it."""
+        """Return the text, only for clients that authenticate with it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class Secret:
 
 
 def resolve_secret(reference: str, environ: Mapping[str, str]) -> Secret:
-    """Resolve `${env:NAME}` or `${file:/path}`; one final line end of a file is removed.
+    """Resolve `${env:NAME}` or `${file:/path}`. One final line end of a file is removed.
 
     Raises:
         UserError: The variable is not set, the file cannot be read, or the secret is empty.
@@ -109,7 +109,7 @@ class StoreOptions:
 
 
 def read_patience(properties: Mapping[str, str]) -> Patience:
-    """Return the time limits in a cluster's properties; planning rejects invalid values."""
+    """Return the time limits in a cluster's properties. Planning rejects invalid values."""
 
     def read_number(name: str) -> int:
         with suppress(ValueError):
@@ -131,7 +131,7 @@ def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge
     def read_secret(name: str) -> StoreSecret | None:
         reference = _find_property(properties, name)
         if reference is None or not SECRET_REFERENCE.fullmatch(reference):
-            return None  # planning rejects other values
+            return None  # Planning rejects other values.
         return StoreSecret(resolve_secret(reference, edge.environ).reveal())
 
     key, secret_key = read_secret(ACCESS_KEY), read_secret(SECRET_KEY)
@@ -189,7 +189,7 @@ def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | Non
 
 
 def open_object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
-    """Open the object storage of an embedded cluster; `None` if it declares none."""
+    """Open the object storage of an embedded cluster, or return `None` if it declares none."""
     location, properties = declared.spec.object_storage, declared.spec.properties
     return (
         None

@@ -1,1 +1,1 @@
-"""What a user can declare: kinds, addresses, units, configs, capabilities."""
+"""Declarable resources: kinds, addresses, units, configs, capabilities."""

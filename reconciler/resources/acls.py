@@ -1,4 +1,4 @@
-"""Access rules of namespaces and topics: as models, as fields of a resource, and as single bindings of brokers."""
+"""Access rules of namespaces and topics, as models, as fields of a resource, and as bindings of brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.resources.base import KEPT, Many, Model
 
 
 def fold_case(value: object) -> object:
-    """Normalize an enum value, which is accepted in any case."""
+    """Normalize an enum value, which may be in any case."""
     return value.lower().replace("_", "-") if isinstance(value, str) else value
 
 
@@ -64,7 +64,7 @@ Principal = Annotated[str, AfterValidator(check_principal), Field(json_schema_ex
 
 
 class TopicAcl(Model):
-    """Who may, or may not, do what with one topic."""
+    """Rule that allows or denies a principal operations on one topic."""
 
     principal: Principal = Field(description="Who: a type and a name.", examples=["User:checkout", "User:*"])
     permission: Permission = Field(
@@ -80,7 +80,7 @@ class TopicAcl(Model):
 
 
 class NamespaceAcl(TopicAcl):
-    """Who may, or may not, do what with everything in a namespace."""
+    """Rule that allows or denies a principal operations on everything in a namespace."""
 
     resources: Many[AclResource] = Field(
         default=("topics",),
@@ -103,7 +103,7 @@ class NamespaceAcl(TopicAcl):
 
 
 def _drop_unknown_operations(rules: Any, info: ValidationInfo) -> Any:
-    """Drop unknown operations from stored rules: earlier versions stored whatever brokers had."""
+    """Drop unknown operations from stored rules. Earlier versions stored all operations from brokers."""
     if info.context != KEPT or not rules:
         return rules
     words = get_args(get_args(Operation)[0])
@@ -117,15 +117,14 @@ TopicAcls = Annotated[Many[TopicAcl], BeforeValidator(_drop_unknown_operations)]
 NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_drop_unknown_operations)]
 
 
-# Access rules as fields of a resource: the path is the rule without its operations, the operations are the value.
-#
-#     `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`; defaults are omitted. So rules that differ
-#     only in operations are merged, order and repetition do not matter, and each changes independently.
+# Access rules as fields of a resource. The path is the rule without its operations; the operations are the value:
+# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`. Defaults are omitted. Rules that differ only in
+# operations are merged, order and repetition do not matter, and each rule changes independently.
 
 
 ACLS: Final = "acls."
 ALLOWS: Final = f"{ACLS}allow "
-"""Prefix of the paths of rules that allow."""
+"""Path prefix of rules that allow."""
 
 _PLAIN: Final = re.compile(r'[^\s,"]+')
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,"]+')
@@ -133,7 +132,7 @@ _LIST: Final = re.compile(rf"(?:{_TOKEN.pattern})(?:,(?:{_TOKEN.pattern}))*")
 
 
 def to_rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
-    """Return rules as fields, path → operations; rules with one path are merged."""
+    """Return operations by path. Rules with the same path are merged."""
     fields: dict[str, tuple[str, ...]] = {}
     for rule in rules:
         path = build_rule_path(rule)
@@ -165,7 +164,7 @@ def build_denial_path(principal: str) -> str:
 
 
 def parse_rule(path: str, operations: Iterable[object]) -> NamespaceAcl:
-    """Return the rule that a field's path and operations describe; a topic's has default resources and names."""
+    """Return the rule of a field's path and operations. A topic's rule has default resources and names."""
     words = _split_words(path.removeprefix(ACLS))
     shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}
     for [word] in words:
@@ -196,7 +195,7 @@ TOPICS: Final = "topics"
 def split_namespace_rules(
     rules: Iterable[NamespaceAcl], operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
-    """Split rules so that each has one resource kind, one name, and the operations valid for that kind."""
+    """Split rules into one resource kind and one name each, with the operations valid for that kind."""
     single_rules: list[NamespaceAcl] = []
     for rule in rules:
         for resource in rule.resources:
@@ -244,10 +243,10 @@ def find_refused_rules(
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessBinding:
-    """One access rule of a broker: one principal, one operation, one name or prefix, with flat names."""
+    """Access rule of a broker: one principal, one operation, and one flat name or prefix."""
 
     resource: str
-    """`topics`, `groups`, `transactional-ids`, or a kind that rules do not cover: `cluster`, `user`, `unknown-8`."""
+    """`topics`, `groups`, `transactional-ids`, or a kind that files cannot declare: `cluster`, `user`, `unknown-8`."""
     name: str
     is_prefix: bool
     principal: str
@@ -256,7 +255,7 @@ class AccessBinding:
     permission: str
 
     def __str__(self) -> str:
-        """Return the text for people: `allow User:checkout read on groups billing*`."""
+        """Return the displayed text, such as `allow User:checkout read on groups billing*`."""
         where = "" if self.host == "*" else f" from {self.host}"
         name = f"{self.name}*" if self.is_prefix else self.name
         return f"{self.permission} {self.principal}{where} {self.operation} on {self.resource} {name}"
@@ -268,18 +267,17 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "groups": _ALL | {"read", "delete"},
     "transactional-ids": _ALL | {"write"},
 }
-"""Operations that each resource kind supports."""
 
 
 def can_be_declared(binding: AccessBinding) -> bool:
-    """Return whether a rule can express exactly this binding; others are left untouched."""
+    """Return whether a rule in a file can express exactly this binding. Other bindings are not changed."""
     is_known = binding.operation in OPERATIONS.get(binding.resource, ()) and binding.permission in {"allow", "deny"}
     is_named = _PATTERN.fullmatch(binding.name or "*") and "*" not in binding.name
     return is_known and bool(is_named and _PRINCIPAL.fullmatch(binding.principal) and binding.host)
 
 
 def expand_namespace_rules(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[AccessBinding]:
-    """Yield the bindings for the rules of a namespace; operations that a kind does not support are omitted."""
+    """Yield the bindings for a namespace's rules. Operations that a kind does not support are omitted."""
     for rule in split_namespace_rules(rules, OPERATIONS):
         (resource,), (name,) = rule.resources, rule.names
         place = resource, prefix + name.removesuffix("*"), name.endswith("*"), rule.principal, rule.host
@@ -298,7 +296,7 @@ def build_denial(topic: str, principal: str) -> AccessBinding:
 
 
 def find_write_allowances(bindings: Iterable[AccessBinding], topic: str) -> Iterator[AccessBinding]:
-    """Yield the bindings that allow writes to a topic: by flat name, by prefix, or for all topics."""
+    """Yield the bindings that allow writes to a topic, by flat name, by prefix, or for all topics."""
     for binding in bindings:
         is_about = topic.startswith(binding.name) if binding.is_prefix else binding.name in {"*", topic}
         if (
@@ -320,8 +318,9 @@ def find_denied_writers(
 ) -> tuple[str, ...]:
     """Return the principals that a protected mirror denies writes, sorted.
 
-    `own` is the principal of its link. `denied` are those that the protection denies already; a principal outside it
-    with the same denial has one from somewhere else, which is not ours to manage.
+    `own` is the principal of its link. `denied` are those that the protection already denies. A principal outside
+    `denied`
+    with an equal denial has it from another source, which reconciler does not manage.
     """
     principals = {binding.principal for binding in find_write_allowances(bindings, topic)} - {own}
     return tuple(

@@ -1,6 +1,6 @@
 """Addresses of resources, patterns over them, and legal names.
 
-`cluster/<name>`, `policy/<name>`, and for resources of a cluster `<kind>/<cluster>/<full name>`, where a full name is
+`cluster/<name>`, `policy/<name>`, and for resources of a cluster `<kind>/<cluster>/<full name>`. A full name is
 `<namespace>:<name>`, or `<name>` in the default namespace.
 """
 
@@ -23,7 +23,6 @@ RANKS: Final[dict[str, int]] = {
     "link": 5,
     "mirror": 6,
 }
-"""Order in which kinds are decided, created and printed: dependencies first."""
 
 
 def address_of(kind: AddressKind, cluster: str, full_name: str) -> Address:
@@ -55,7 +54,7 @@ def full_name_of(address: Address) -> str:
 
 
 def join_name(namespace: str, name: str) -> str:
-    """Return the full name; in the default namespace it is the name."""
+    """Return the full name, which equals the name in the default namespace."""
     return f"{namespace}:{name}" if namespace else name
 
 
@@ -66,18 +65,18 @@ def split_name(full_name: str) -> tuple[str, str]:
 
 
 def list_levels(namespace: str) -> tuple[str, ...]:
-    """Return a namespace and its parents, outermost first: `a:b` → `a`, `a:b`; empty for the default one."""
+    """Return a namespace after its parents: `a:b` → `a`, `a:b`; empty for the default namespace."""
     parts = namespace.split(":") if namespace else []
     return tuple(":".join(parts[: depth + 1]) for depth in range(len(parts)))
 
 
 def build_sort_key(address: Address) -> tuple[int, str]:
-    """Return the sort key: kinds in the order of dependencies, then addresses."""
+    """Return the sort key: dependency order of kinds, then address."""
     return RANKS.get(kind_of(address), len(RANKS)), address
 
 
 def matches_pattern(pattern: str, address: str) -> bool:
-    """Return whether `address` matches `pattern`, in which `*` matches any characters, also `/` and `:`."""
+    """Return whether `address` matches `pattern`, in which `*` matches any characters, including `/` and `:`."""
     return _compile_pattern(pattern).fullmatch(address) is not None
 
 
@@ -90,10 +89,10 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 MAX_NAME: Final = 249
-"""Longest full name: Kafka's limit for a topic."""
+"""Longest full name, Kafka's limit for a topic."""
 
 MAX_NAMESPACE: Final = MAX_NAME - 2
-"""Longest namespace: leaves room for `:` and one character."""
+"""Longest namespace, which leaves room for `:` and one character."""
 
 MAX_TIER: Final = 64
 
@@ -116,7 +115,7 @@ def check_topic_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def check_namespace(namespace: str) -> str:
-    """Return `namespace` if every tier is legal; the default namespace is empty. Raises ValueError with the rule."""
+    """Return `namespace` if every level is legal; the default one is empty. Raises ValueError with the rule."""
     tiers = namespace.split(":") if namespace else []
     if not all(_TIER.fullmatch(tier) and tier not in {".", ".."} for tier in tiers):
         message = f"not a namespace: tiers of 1 to {MAX_TIER} of [a-zA-Z0-9.-] joined by ':', and not '.' or '..'"
@@ -174,7 +173,7 @@ _IN_NAMESPACE: Final = {"Topic": "topic", "Mounting": "mounting"}
 
 
 def find_document_address(content: Any) -> Address | None:
-    """Return the address that an unvalidated document declares; `None` if a name is missing or no string."""
+    """Return the address that an unvalidated document declares; `None` if a name is missing or not a string."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return None
     kind, metadata = content.get("kind"), content["metadata"]

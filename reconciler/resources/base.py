@@ -21,7 +21,7 @@ from reconciler.resources.address import (
     check_topic_name,
 )
 
-# Names as fields of models. The rules are in `address`, so that shell completion needs no pydantic.
+# Names as fields of models. Their rules are in `address`, so that shell completion needs no pydantic.
 
 
 TopicName = Annotated[
@@ -44,7 +44,7 @@ LocationOrName = Annotated[
 ]
 
 
-# Quantities, such as `7d`, `1500ms`, `infinite`, `10GiB`, `unlimited`. Plain numbers are ms and bytes, as in Kafka;
+# Quantities, such as `7d`, `1500ms`, `infinite`, `10GiB`, `unlimited`. Plain numbers are ms and bytes, as in Kafka.
 # `infinite`, `unlimited` and `-1` are equal. Formatted values parse to the same number.
 
 
@@ -64,7 +64,7 @@ _BYTES: Final = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
-# Weeks are only parsed: 30d is clearer than 4w 2d.
+# Weeks are only parsed, because 30d is clearer than 4w 2d.
 _SHOWN_MS: Final = tuple((unit, _MS[unit]) for unit in ("d", "h", "m", "s", "ms"))
 _SHOWN_BYTES: Final = tuple(
     (unit, _BYTES[unit]) for unit in ("PiB", "TiB", "GiB", "MiB", "KiB", "PB", "TB", "GB", "MB", "KB")
@@ -74,12 +74,12 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,40}")
 
 
 def parse_duration(value: object) -> int:
-    """Return milliseconds. Raises ValueError with the accepted forms."""
+    """Return a duration in milliseconds. Raises ValueError with the accepted forms."""
     return _parse(value, _MS, "a duration such as 7d, 36h, 90s, 1500ms or infinite")
 
 
 def parse_size(value: object) -> int:
-    """Return bytes. Raises ValueError with the accepted forms."""
+    """Return a size in bytes. Raises ValueError with the accepted forms."""
     return _parse(value, _BYTES, "a size such as 10GiB, 500MB, 1024 or unlimited")
 
 
@@ -104,7 +104,7 @@ def _parse(value: object, units: dict[str, int], wanted: str) -> int:
             return int(text)
         quantity = _QUANTITY.fullmatch(text)
         if quantity and (unit := _match_unit(quantity[3], units)):
-            # Integers, because floats are not exact: 0.1d.
+            # Integers, because floats do not represent 0.1d exactly.
             whole, part = quantity[1], quantity[2] or ""
             scaled = int(whole + part) * units[unit]
             divisor = int("1" + "0" * len(part))
@@ -137,7 +137,7 @@ Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A list in YAML, a tuple in Python."""
 
 KEPT: Final = "kept"
-"""Validation context of stored values: a state or cluster may hold values that manifests may not declare."""
+"""Validation context of stored values. A state or cluster may contain values that manifests may not declare."""
 
 DurationMs = Annotated[
     int,
@@ -156,7 +156,7 @@ DurationMs = Annotated[
         mode="validation",
     ),
 ]
-"""Milliseconds; -1 is infinite. Written `7d`, `36h`, `1500ms`, `infinite`."""
+"""Milliseconds; -1 means infinite. Written `7d`, `36h`, `1500ms`, `infinite`."""
 
 SizeBytes = Annotated[
     int,
@@ -175,14 +175,14 @@ SizeBytes = Annotated[
         mode="validation",
     ),
 ]
-"""Bytes; -1 is unlimited. Written `10GiB`, `500MB`, `unlimited`."""
+"""Bytes; -1 means unlimited. Written `10GiB`, `500MB`, `unlimited`."""
 
 Count = Annotated[int, Field(strict=True, ge=1)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
 class Model(BaseModel):
-    """A frozen value that rejects unknown fields. Python names inside, camelCase in YAML and JSON."""
+    """Frozen value that rejects unknown fields. Python has snake_case names, YAML and JSON camelCase."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -191,16 +191,16 @@ class Model(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
-        defer_build=True,  # building every kind costs 50 ms at start
+        defer_build=True,  # Building every kind would take 50 ms at start.
     )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the canonical JSON form: aliases, no absent values, tuples as lists."""
+        """Return the canonical JSON form, with aliases, without absent values, and with tuples as lists."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class FieldProblem(NamedTuple):
-    """A problem of one field and its solution. `at` is the path to the field in YAML: `("spec", "partitions")`."""
+    """Problem of one field and its solution. `at` is the field's path in YAML: `("spec", "partitions")`."""
 
     message: str
     hint: str
@@ -208,7 +208,7 @@ class FieldProblem(NamedTuple):
 
 
 def build_refusal_error(*complaints: FieldProblem) -> PydanticCustomError:
-    """Return the error with which a validator reports problems of fields below it, or a hint."""
+    """Return a validator's error about fields below its own, or with a hint."""
     message = "; ".join(
         f"{'.'.join(map(str, complaint.at))}: {complaint.message}" if complaint.at else complaint.message
         for complaint in complaints

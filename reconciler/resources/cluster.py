@@ -1,4 +1,4 @@
-"""The Cluster kind: connection, secrets, locations and tiering of a cluster."""
+"""The Cluster kind: connection, secrets, locations and tiered storage of a cluster."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 _WORKSPACE_FOLDER: Final = "/" + "\0/" * 64
-"""Stands for the folder of reconciler.yaml, which is unknown here: `..` leads out of it, and no name equals it."""
+"""Placeholder for the unknown folder of reconciler.yaml. `..` leads out of it, and no name equals it."""
 
 
 class LocationSpec(Model):
-    """A folder or a bucket. Missing settings come from the environment (and profile) of its cloud."""
+    """Folder or bucket. Missing settings come from the environment or profile of its cloud."""
 
     url: str = Field(
         description="`file://folder` (relative to reconciler.yaml), `file:///folder`, `s3://bucket/prefix`, "
@@ -103,13 +103,13 @@ def _wrap_url(value: object) -> object:
 
 
 Location = Annotated[LocationSpec, BeforeValidator(_wrap_url, json_schema_input_type=str | LocationSpec)]
-"""A URL, or a mapping with `url` and settings."""
+"""URL, or a mapping with `url` and settings."""
 
 
 def urls_overlap(one: str, other: str) -> bool:
-    """Return whether two URLs are equal, or one contains the other. Pure: links are not followed.
+    """Return whether two URLs are equal, or one contains the other. Symbolic links are not followed.
 
-    Relative URLs share one unknown folder, so a relative and an absolute one never overlap.
+    Relative URLs share one unknown folder, so a relative and an absolute URL never overlap.
     """
     (scheme, first), (other_scheme, second) = _split_url(one), _split_url(other)
     shared = min(len(first), len(second))
@@ -117,7 +117,6 @@ def urls_overlap(one: str, other: str) -> bool:
 
 
 def _split_url(url: str) -> tuple[str, tuple[str, ...]]:
-    """Return the scheme and the path segments of a URL; a store in memory has one segment."""
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         return scheme, (rest,)
@@ -126,7 +125,7 @@ def _split_url(url: str) -> tuple[str, tuple[str, ...]]:
 
 
 FLAT_SEPARATOR: Final = "."
-"""Replaces ':' in topic names of platforms without namespaces, unless the connection names another."""
+"""Default replacement of `:` in topic names on platforms without namespaces."""
 
 
 def _to_upper(value: object) -> object:
@@ -141,7 +140,7 @@ def _check_separator(separator: str) -> str:
 
 
 def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
-    """Reject a comma-separated text, as Kafka's tools accept: it would be resolved as one host name."""
+    """Reject comma-separated text, which Kafka's tools accept. It would be resolved as one host name."""
     for position, server in enumerate(servers):
         if "," in server:
             words = ", ".join(part.strip() for part in server.split(","))
@@ -152,10 +151,10 @@ def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Connection(Model):
-    """How to connect to a cluster; each platform has its block."""
+    """Connection to a cluster. Each platform has its own block."""
 
     def find_location(self) -> LocationSpec | None:
-        """Return the folder or bucket that holds the cluster; `None` if brokers do."""
+        """Return the folder or bucket that stores the cluster; `None` for a cluster of brokers."""
         return None
 
     def find_security(self) -> SecuritySpec | None:
@@ -163,11 +162,11 @@ class Connection(Model):
         return None
 
     def find_separator(self) -> str | None:
-        """Return the replacement of ':' in topic names; `None` if the platform has namespaces."""
+        """Return the replacement of `:` in topic names; `None` if the platform has namespaces."""
         return FLAT_SEPARATOR
 
     def build_identity(self) -> tuple[str, ...]:
-        """Return a value that is equal only if two blocks reach one cluster; empty with a location."""
+        """Return a value that is equal for two blocks only if they reach one cluster; empty with a location."""
         return ()
 
     def list_secret_targets(self) -> frozenset[str]:
@@ -185,11 +184,11 @@ class EmbeddedConnection(Connection):
     root: Location = Field(description="The folder or bucket that is the cluster.", examples=["file://.clusters/west"])
 
     def find_location(self) -> LocationSpec | None:
-        """Return its root."""
+        """Return the cluster's root."""
         return self.root
 
     def find_separator(self) -> str | None:
-        """Return `None`: names are stored unchanged."""
+        """Return `None`, because names are stored unchanged."""
         return None
 
 
@@ -281,7 +280,7 @@ class BrokersConnection(Connection):
         return self
 
     def region(self) -> str | None:
-        """Return the AWS region of the brokers: the declared one, or that in their names."""
+        """Return the AWS region of the brokers, declared or parsed from their names."""
         if self.security is not None and self.security.region is not None:
             return self.security.region
         names = map(_MSK_SERVER.search, self.bootstrap_servers)
@@ -301,7 +300,7 @@ class BrokersConnection(Connection):
         return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the password and the OAuth client secret; for AWS_MSK_IAM, its tokens by the mechanism's name."""
+        """Yield the password and the OAuth client secret. For AWS_MSK_IAM, yield its tokens by the mechanism's name."""
         security = self.security
         if security is None or security.mechanism is None:
             return
@@ -431,11 +430,11 @@ class ConfluentConnection(Connection):
     )
 
     def build_identity(self) -> tuple[str, ...]:
-        """Return its endpoint and id."""
+        """Return the endpoint and cluster id."""
         return self.rest_endpoint, self.cluster_id
 
     def list_secret_targets(self) -> frozenset[str]:
-        """Return its endpoint and the declared brokers."""
+        """Return the endpoint and the declared brokers."""
         return frozenset({self.rest_endpoint, *self.bootstrap_servers})
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
@@ -448,7 +447,7 @@ Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
 
 
 class UploadSpec(Model):
-    """When closed and open segments are uploaded."""
+    """Times at which closed and open segments are uploaded."""
 
     max_interval: DurationMs | None = Field(
         default=None, description="Upload the open segment after this long; absent: closed ones only.", examples=["1h"]
@@ -472,7 +471,7 @@ class MergeSpec(Model):
 
 
 class ManifestsSpec(Model):
-    """Partition manifests of the remote tier."""
+    """Partition manifests in object storage."""
 
     spillover_bytes: SizeBytes | None = Field(
         default=None, description="Beyond it a manifest's oldest part is spilled.", examples=["64KiB"]
@@ -480,7 +479,7 @@ class ManifestsSpec(Model):
 
 
 class CacheSpec(Model):
-    """The chunk cache of remote reads. The smallest limit wins."""
+    """Chunk cache of remote reads. The smallest limit applies."""
 
     directory: str | None = Field(
         default=None, description="Its location, a full path.", examples=["/var/cache/topics"]
@@ -501,7 +500,7 @@ class CacheSpec(Model):
 
 
 class SpaceSpec(Model):
-    """How much local disk the platform may use."""
+    """Limits of the platform's local disk use."""
 
     target_bytes: SizeBytes | None = Field(default=None, description="For local data, in bytes.", examples=["100GiB"])
     target_percent: Percent | None = Field(default=None, description="For local data, in percent.", examples=[50])
@@ -511,7 +510,7 @@ class SpaceSpec(Model):
 
 
 class MachineryTiering(Model):
-    """Tiering settings of the cluster, not of topics; compiled to its properties."""
+    """Tiered storage settings of the cluster, not of topics. They become cluster properties."""
 
     upload: UploadSpec | None = Field(
         default=None, description="When segments are uploaded.", examples=[{"maxInterval": "1h"}]
@@ -550,13 +549,11 @@ TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
         "space.reservationPercent": "disk_reservation_percent",
     }
 )
-"""Field of `spec.tiering` → the equivalent cluster property, in Redpanda's names."""
+"""Cluster property, in Redpanda's names, by equivalent field of `spec.tiering`."""
 
 
 FOLDER_PROVIDER: Final = "embedded"
-"""Provider for a cluster given by location only: `--cluster NAME=URL`."""
 BROKERS_PROVIDER: Final = "kafka"
-"""Provider for a cluster given by brokers only: `--bootstrap-server`."""
 
 Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(fold_case)]
 
@@ -621,7 +618,7 @@ class ClusterSpec(Model):
 
     @property
     def root(self) -> LocationSpec | None:
-        """The folder or bucket that holds the cluster; `None` if brokers do."""
+        """Folder or bucket that stores the cluster; `None` for a cluster of brokers."""
         return self.connection.find_location()
 
     @model_validator(mode="after")
@@ -668,7 +665,6 @@ class Cluster(Model):
 
 
 def _format_one_line(value: object) -> str:
-    """Return YAML on one line."""
     match value:
         case dict():
             return "{" + ", ".join(f"{key}: {_format_one_line(item)}" for key, item in value.items()) + "}"

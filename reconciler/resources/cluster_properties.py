@@ -12,7 +12,6 @@ ENABLED: Final = "cloud_storage_enabled"
 _PAGE: Final = "cloud_storage_spillover_manifest_size"
 _FORMER_PAGE: Final = "cloud_storage_target_manifest_size_bytes"
 ALIASES: Final = (("delete_retention_ms", "log_retention_ms"), (_PAGE, _FORMER_PAGE))
-"""Pairs of names for one property."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
 METADATA_UPLOADS: Final = "enable_cluster_metadata_upload_loop"
 METADATA_INTERVAL: Final = "cloud_storage_cluster_metadata_upload_interval_ms"
@@ -281,7 +280,6 @@ _OF_KAFKA: Final[Mapping[str, str]] = {
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""Dynamic properties of Kafka's brokers; the dots keep them apart from other names."""
 
 CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -297,12 +295,12 @@ CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "retention_local_strict": "retention.local.strict",
     }
 )
-"""Property → topic config whose default it is."""
+"""Topic config by the property that is its default."""
 
 CREATION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {"cloud_storage_enable_remote_write": "remote.write", "cloud_storage_enable_remote_read": "remote.read"}
 )
-"""Property → config that new topics get from it; later changes do not affect existing topics (F-R-004)."""
+"""Config by the property from which new topics copy it. Later changes do not affect existing topics (F-R-004)."""
 
 _DEFAULTS: Final = (
     ConfigKey("delete_retention_ms", "duration", minimum=-1, description="retention.ms of topics without their own."),
@@ -342,11 +340,10 @@ EMBEDDED_PROPERTIES: Final[Mapping[str, ConfigKey]] = MappingProxyType(
         )
     }
 )
-"""Every cluster property of an embedded cluster, by name."""
 
 
 REFERENCES: Final = frozenset(name for name, key in EMBEDDED_PROPERTIES.items() if key.type == "reference")
-"""Properties that hold references to secrets."""
+"""Properties whose values are references to secrets."""
 
 _PLACE: Final = "objectStorage sets the location"
 
@@ -386,11 +383,11 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         ),
     }
 )
-"""Documented properties of Redpanda that an embedded cluster rejects: reason and hint."""
+"""Properties of Redpanda that an embedded cluster rejects, with reason and hint."""
 
 
 def read_manifest_page_bytes(properties: Mapping[str, str]) -> int:
-    """Return the page size of a spilled manifest, by either of its names."""
+    """Return the page size of a spilled manifest in bytes, by either of its property names."""
     return int(properties.get(_FORMER_PAGE) or read_property(properties, _PAGE) or 0)
 
 

@@ -1,7 +1,7 @@
-"""Topic configs: conversion between the value that a platform stores and the value that a person writes.
+"""Topic configs: conversion between stored and written values.
 
-Values are compared as the strings that platforms store. Keys are data: Kafka's in `kafka_configs`, those of tiering on
-embedded clusters here, others in `Capabilities.configs`.
+Values are compared as the strings that platforms store. Kafka's keys are in `kafka_configs`, tiered storage keys of
+embedded clusters here, and others in `Capabilities.configs`.
 """
 
 from __future__ import annotations
@@ -72,17 +72,16 @@ _KEYS: Final = (
 )
 
 TIERING_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
-"""Configs of tiering on an embedded cluster, apart from Kafka's."""
+"""Tiered storage configs of an embedded cluster that Kafka lacks."""
 
 EMBEDDED_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     dict(sorted({**KAFKA_CONFIGS, **TIERING_CONFIGS}.items()))
 )
-"""Every topic config of an embedded cluster, by name."""
 
 CATALOGS: Final[Mapping[str, Mapping[str, ConfigKey]]] = MappingProxyType(
     {"embedded": EMBEDDED_CONFIGS, "kafka": KAFKA_CONFIGS}
 )
-"""Provider → its config keys. Other platforms are checked at plan."""
+"""Config keys by provider. Other platforms are checked by plans."""
 
 POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -100,7 +99,7 @@ POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "segment_bytes": ("segment.bytes",),
     }
 )
-"""Field of a TieringPolicy's spec → equivalent configs; the first is the embedded cluster's."""
+"""Equivalent configs by field of a TieringPolicy's spec; the first is the embedded cluster's."""
 
 
 def policy_path(config: str) -> tuple[str, ...] | None:
@@ -112,15 +111,15 @@ def policy_path(config: str) -> tuple[str, ...] | None:
 
 
 DEFAULT: Final = "default"
-"""Value that resets a key to its inherited value, even if others set it."""
+"""Value that resets a key to its inherited value, even if policies or defaults set it."""
 BROKERS: Final = "brokers"
-"""Source of values that are defaults of the brokers."""
+"""Origin of values that are broker defaults."""
 
 
 def canonicalize_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
     """Return the string that a platform stores for a written value.
 
-    Values of unknown keys keep their text; whether the platform has the key is checked at plan.
+    Values of unknown keys do not change; a plan checks whether the platform has the key.
 
     Raises:
         ValueError: The value is invalid for the type of the key.
@@ -152,13 +151,13 @@ def canonicalize_value(key: str, value: object, catalog: Mapping[str, ConfigKey]
 
 
 def explain_refused_value(value: str, error: ValueError) -> str:
-    """Explain why `canonicalize_value` rejected a value; reasons that quote the value stay as they are."""
+    """Explain why `canonicalize_value` rejected a value. Reasons that quote the value do not change."""
     reason = str(error)
     return f"{value!r} is {reason}" if reason.startswith("not ") else reason
 
 
 def format_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
-    """Return a stored value for people: `604800000` of retention.ms → `7d`."""
+    """Return a stored value in readable form: `604800000` of retention.ms → `7d`."""
     if value is None:
         return "unset"
     known = catalog.get(key)
@@ -180,19 +179,18 @@ def format_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] =
 
 _LOWEST_WITH_UNIT: Final = -1
 _DERIVED_SUFFIXES: Final = ("remote.copy.lag.ms", "remote.copy.lag.bytes")
-"""Suffixes of keys for which -1 is not unlimited: brokers derive the value from local retention."""
+"""Suffixes of keys for which -1 means that brokers derive the value from local retention."""
 _TOTAL: Final = -2
 _TOTAL_WORD: Final = "total"
-"""For local targets: equal to the total retention."""
+"""Word for local targets that equal the total retention."""
 
 
 def _is_endless(key: ConfigKey) -> bool:
-    """Return whether infinity is the largest number because -1 is not legal."""
+    """Return whether the largest number means infinite, because -1 is not legal."""
     return key.maximum is None and key.minimum is not None and key.minimum >= 0
 
 
 def _parse_word(key: ConfigKey, value: object, parse: Callable[[object], int]) -> int:
-    """Return the number of a special word, or else the result of `parse`."""
     word = value.strip().lower() if isinstance(value, str) else None
     if word in {"infinite", "unlimited"} and _is_endless(key):
         return LONG_MAX
@@ -205,12 +203,12 @@ def _parse_word(key: ConfigKey, value: object, parse: Callable[[object], int]) -
 
 
 def canonicalize_configs(configs: object) -> object:
-    """Canonicalize every value of a mapping; anything else is left for the model to reject.
+    """Canonicalize every value of a mapping. The model rejects anything else.
 
-    One catalog serves all platforms: a name never has two meanings.
+    One catalog serves all platforms, because no name has two meanings.
 
     Raises:
-        PydanticCustomError: Each key with an invalid value, and why.
+        PydanticCustomError: The error lists each key with an invalid value, and why.
     """
     return _convert_values(configs, _canonicalize)
 
@@ -226,7 +224,7 @@ _HASHABLE: Final = frozenset({str, int, bool, float})
 
 @lru_cache(maxsize=8192, typed=True)
 def _canonicalize_cached(key: str, value: str | float) -> str:
-    """Cached, because thousands of topics share a few values."""
+    """Canonicalize a value. The cache helps because thousands of topics share a few values."""
     return canonicalize_value(key, value)
 
 
@@ -254,12 +252,11 @@ _VALUE: Final = {"type": ["string", "number", "boolean", "array"], "items": {"ty
 
 
 def _describe_keys() -> dict[str, object]:
-    """Return the schema of each known key, for completion in editors."""
     return {name: {**_VALUE, "description": key.description} for name, key in sorted(EMBEDDED_CONFIGS.items())}
 
 
 def _canonicalize_declared(configs: object, info: ValidationInfo) -> object:
-    """Stored values stay: brokers have some that files may not declare."""
+    """Canonicalize declared values only. Brokers may store values that files may not declare."""
     return configs if info.context == KEPT else canonicalize_configs(configs)
 
 
@@ -270,7 +267,7 @@ Configs = Annotated[
         {"type": "object", "properties": _describe_keys(), "additionalProperties": _VALUE}, mode="validation"
     ),
 ]
-"""Config key → the string that the platform stores."""
+"""Stored strings by config key."""
 
 _TEXT: Final = {"type": ["string", "number", "boolean"]}
 _REFERENCE_PATTERN: Final = f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"
@@ -280,7 +277,7 @@ Properties = Annotated[
     BeforeValidator(convert_values_to_text),
     WithJsonSchema({"type": "object", "additionalProperties": _TEXT}),
 ]
-"""Key → text, for keys that are not topic configs."""
+"""Text by key, for keys that are not topic configs."""
 
 ClusterProperties = Annotated[
     dict[str, str],
@@ -295,7 +292,7 @@ ClusterProperties = Annotated[
         }
     ),
 ]
-"""Properties of a cluster; secrets must be references."""
+"""Properties of a cluster. Secrets must be references."""
 
 
 def _to_text(value: object) -> str:
@@ -322,7 +319,7 @@ def _to_single_text(value: object) -> str:
     return _to_text(value)
 
 
-# int() and float() of Python also accept underscores, other scripts' digits and `infinity`.
+# Python's int() and float() also accept underscores, other scripts' digits and `infinity`.
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 

@@ -1,4 +1,4 @@
-"""Consumer groups, their offsets, and resets of these."""
+"""Consumer groups, their offsets, and offset resets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 READING_MS: Final = 24 * 60 * 60 * 1000
-"""A group is reading if its last commit is younger."""
+"""Age in ms below which the last commit means that a group is reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,47 +17,47 @@ class GroupOffset:
     topic: str
     partition: int
     committed: int | None
-    """Null if it never committed. On Kafka it may be outside the log."""
+    """Null without a commit. On Kafka it may be outside the log."""
     start: int
     stable: int
     """Last stable offset, the limit for `read_committed`."""
     end: int
     at_ms: int | None = None
-    """Time of the commit. Null if there is none, or if a reset or link set the offset."""
+    """Time of the commit in ms. Null without a commit, or if a reset or link set the offset."""
     metadata: str = ""
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets to read, including deleted ones; `None` without a commit."""
+        """Number of unread offsets, including deleted ones; `None` without a commit."""
         return None if self.committed is None else max(0, self.stable - self.committed)
 
     @property
     def next_readable_offset(self) -> int | None:
-        """Next offset to read within the present log; `None` without a commit."""
+        """Next offset to read within the current log; `None` without a commit."""
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """A group, in all topics or one. Members may be unknown, so *reading* means a commit within 24 hours."""
+    """Consumer group, in all topics or one. Members may be unknown, so *reading* means a commit within 24 hours."""
 
     name: str
     is_reading: bool
-    """Whether it committed within 24 hours."""
+    """Whether the group committed within 24 hours."""
     last_commit_ms: int | None
-    """Null if it never committed itself."""
+    """Time of the group's own last commit in ms. Null without one."""
     offsets: tuple[GroupOffset, ...]
     type: str | None = None
     """`classic`, `consumer`, `share`, or another name from the broker. Null if the platform has one type."""
 
     @property
     def is_share(self) -> bool:
-        """Whether members share partitions (KIP-932): such a group has no offsets to set or copy."""
+        """Whether members share partitions (KIP-932). Such a group has no offsets to set or copy."""
         return self.type == "share"
 
     @property
     def lag(self) -> int:
-        """Number of offsets to read in its committed partitions."""
+        """Number of unread offsets in the committed partitions."""
         return sum(offset.lag or 0 for offset in self.offsets)
 
     def list_recently_read(self, now_ms: int) -> frozenset[str]:
@@ -93,7 +93,10 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ByShift:
-    """Move a commit forward by a number of offsets, back if negative; partitions without a commit stay."""
+    """Move commits forward by a number of offsets, or back if it is negative.
+
+    Partitions without a commit do not change.
+    """
 
     offsets: int
 
@@ -103,7 +106,7 @@ Reset: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset | ByShift
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """The effect of a reset on one partition; `before` is `None` without a commit."""
+    """Effect of a reset on one partition; `before` is `None` without a commit."""
 
     topic: str
     partition: int
@@ -112,9 +115,9 @@ class OffsetMove:
 
 
 def plan_offset_move(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
-    """Return what a reset sets for one partition, limited to its log; `None` if nothing changes.
+    """Return the offset that a reset sets for one partition, within its log; `None` if nothing changes.
 
-    `at_time` returns the first offset at or after a time, or `None` if all are older.
+    `at_time` returns the first offset at or after a time, or `None` if all records are older.
     """
     after: int | None
     match reset:

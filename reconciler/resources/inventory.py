@@ -1,4 +1,4 @@
-"""Inventories: address to resource, as desired, recorded or observed; capabilities of platforms."""
+"""Inventories of desired, recorded and observed resources by address, and capabilities of platforms."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TieringWords: TypeAlias = Literal["directions", "kip-405"]
 
 @dataclass(frozen=True, slots=True)
 class MirrorSupport:
-    """What a platform supports of links and mirrors."""
+    """Features of links and mirrors that a platform supports."""
 
     by_jobs: bool = False
-    """Jobs, not the platform, copy the records of mirrors and change their roles."""
+    """Whether jobs, instead of the platform, copy the records of mirrors and change their roles."""
     roles: frozenset[str] = frozenset()
     """Possible roles of mirrors; empty if the platform has no links."""
     features: frozenset[str] = frozenset()
@@ -42,94 +42,95 @@ class MirrorSupport:
     topic-config-sync, start-offset, retry-timeout, metadata-interval`.
     """
     read_only: bool = True
-    """False: other producers can write to mirrors; the plan warns of it once per cluster."""
+    """Whether other producers cannot write to mirrors. If they can, the plan warns once per cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """How a platform controls access."""
+    """Access control of a platform."""
 
     write_rules: frozenset[AccessBinding] = frozenset()
-    """Present rules about writes to topics, from which mirrors are protected."""
+    """Current rules about writes to topics, from which the protection of mirrors is computed."""
     principal: str | None = None
-    """Our principal on the platform; `None` if unknown."""
+    """Client's principal on the platform; `None` if unknown."""
     hosts_are_addresses: bool = False
-    """Hosts of ACLs are compared with addresses of connections, so names and ranges never match."""
+    """Whether ACL hosts are compared with connection addresses, so that names and ranges never match."""
     denies_are_final: bool = False
-    """A denial on any tier wins; only the tier that denies can remove it."""
+    """Whether a denial at any level wins, so that only the level that denies can remove it."""
     operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Resource kind → its operations. Rules are then stored per kind and name. Empty: they are stored as written."""
+    """Operations by resource kind; rules are then stored per kind and name. If empty, rules are stored as written."""
     is_open: bool = True
-    """Whether everyone may do what no rule covers; otherwise only super users (`allow.everyone.if.no.acl.found`)."""
+    """Whether principals without a matching rule are allowed (`allow.everyone.if.no.acl.found`).
+
+    Super users always are.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Features and limits of one platform; a plan that exceeds them is rejected."""
+    """Features and limits of one platform. A plan that exceeds them is rejected."""
 
     platform: str
     namespaces: bool = True
     namespaces_are_rules: bool = False
-    """A namespace is only access rules on a prefix: deleting it keeps the topics."""
+    """Whether a namespace is only access rules on a prefix, so that its deletion keeps the topics."""
     tiering: bool = False
-    """On Kafka: KIP-405, enabled on brokers and controllers."""
+    """Whether tiered storage is available; on Kafka, if brokers and controllers enable KIP-405."""
     untiering: bool = True
-    """Whether tiering of a topic can be switched off; on Kafka by `remote.log.copy.disable` (KIP-950)."""
+    """Whether tiered storage of a topic can be disabled, on Kafka by `remote.log.copy.disable` (KIP-950)."""
     tiering_words: TieringWords = "directions"
-    """Configs of tiering: `directions`: remote.write and remote.read, as on the embedded cluster; `kip-405`: one switch
-    `remote.storage.enable`, and the configs of KIP-950.
+    """Configs of tiered storage. `directions` means remote.write and remote.read, as on the embedded cluster. `kip-405`
+    means `remote.storage.enable` and the configs of KIP-950.
     """
     mountings: bool = False
     mountings_by_jobs: bool = False
-    """Jobs, not the platform, archive, compare, delete and restore topics."""
+    """Whether jobs, instead of the platform, archive, compare, delete and restore topics."""
     mirrors: MirrorSupport = MirrorSupport()
     acls: bool = False
     access: AccessControl = AccessControl()
     quotas: bool = False
-    """Namespaces may have quotas; every plan checks them."""
+    """Whether namespaces may have quotas, which every plan checks."""
     keeps_quotas: bool = True
-    """Whether the platform, and not only the record, stores quotas."""
+    """Whether the platform itself, not only the state, stores quotas."""
     encryption: bool = False
     cluster_properties: bool = False
     partition_growth: bool = True
     replication_change: bool = True
     replication_moves: bool = False
-    """A change of the replication factor takes time, because brokers move records."""
+    """Whether a change of the replication factor takes time, because brokers move records."""
     topic_move: bool = False
     copy_move: bool = False
-    """Without renames, a move creates a new topic, copies, switches the groups, and deletes."""
+    """Whether a move creates a new topic, copies, switches the groups, and deletes, for lack of renames."""
     recovery: bool = False
     read_replicas: bool = False
     inherits_configs: bool = False
-    """Whether namespaces and topics store configs separately; otherwise topics store effective values."""
+    """Whether namespaces and topics store separate configs. Otherwise topics store effective values."""
     creates_cluster: bool = False
     max_partitions: int = 100_000
     max_replication_factor: int = 32_767
-    """On Kafka: the number of live brokers."""
     internal_topics: tuple[str, ...] = ()
-    """Names reserved for the platform: never declared or managed."""
+    """Names reserved for the platform, which are never declared or managed."""
     server_ids: frozenset[str] = frozenset()
-    """Kinds whose ids the platform chooses: repeating a call repeats its work."""
+    """Kinds whose ids the platform chooses, so that a repeated call repeats its work."""
     batch: int = 100
-    """Number of actions per `apply` call."""
     may_hide: bool = False
-    """Missing topics may be hidden, so recorded ones are not recreated, deleted or forgotten."""
+    """Whether missing topics may be hidden. If so, recorded ones are not recreated, deleted or forgotten."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """Why this cluster lacks a feature: field that is off (or `may_hide`) → end of a message, such as `no authorizer is
+    """Reason by missing feature: a field that is off (or `may_hide`) → the end of a message, such as `no authorizer is
     configured`.
     """
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
-    """Topic configs of this platform and version."""
     object_storage: str = ""
-    """Object storage that the cluster's own properties name, such as `s3://topics`; empty: the files declare it."""
+    """Object storage in the cluster's own properties, such as `s3://topics`; empty if files declare it."""
     tells_own: bool = True
-    """Whether the platform tells configs that were set from defaults; if not, a value equal to the default counts as
-    set.
+    """Whether the platform distinguishes set configs from defaults.
+
+    If not, a value equal to the default counts as set.
     """
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """Topic config → the brokers' present default, for rules over several configs; otherwise the catalog's."""
+    """Current broker default by topic config, for rules over several configs. Missing ones are in the catalog."""
     properties: Mapping[str, ConfigKey] = field(default_factory=dict)
-    """Known cluster properties; if empty, values are compared as written."""
+    """Known cluster properties. If empty, values are compared as written."""
 
     @property
     def links(self) -> bool:
@@ -139,12 +140,14 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """The cluster that answered; it must be the declared and recorded one."""
+    """Identity of a reached cluster. It must equal the declared and recorded one."""
 
     provider: str
     cluster_id: str
     format: str | None = None
-    """Storage format of records; clusters with different formats cannot be mixed. `None` if copies do not depend on it.
+    """Storage format of records; `None` if copies do not depend on it.
+
+    Clusters with different formats cannot be mixed.
     """
 
 
@@ -186,49 +189,49 @@ Ownership: TypeAlias = Literal["created", "adopted"]
 
 @dataclass(frozen=True, slots=True)
 class DeclaredResource:
-    """A declared resource and its location (`manifests/topics.yaml:88`, relative to the workspace)."""
+    """Declared resource with its location (`manifests/topics.yaml:88`, relative to the workspace)."""
 
     resource: Resource
     source: str
     origins: Mapping[str, str] | None = None
-    """Origins of its values, for a resource that stays as applied before."""
+    """Origins of its values, if the resource stays as previously applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A resource as last applied: canonical and effective, with references instead of secrets."""
+    """Resource as last applied: canonical and effective, with references instead of secrets."""
 
     resource: Resource
     incarnation: str | None = None
-    """Id that distinguishes it from earlier ones with its name, such as a topic id."""
+    """Id that distinguishes it from deleted resources of the same name, such as a topic id."""
     physical_name: str | None = None
     ownership: Ownership = "created"
     protect: bool = False
     run: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path → address or file of its value, unless that is the resource itself."""
+    """Address or file of a value's origin by field path, if not the resource itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedStorage:
-    """The object storages of a cluster: bound and declared."""
+    """Object storages of a cluster: bound and declared."""
 
     bound: str | None = None
-    """Id of the storage into which its topics are tiered."""
+    """Id of the storage to which its topics are tiered."""
     declared: str | None = None
-    """Id of the declared storage; `None` if none is declared or nothing was tiered into it."""
+    """Id of the declared storage; `None` if none is declared or no data was tiered to it."""
     tiered: tuple[str, ...] = ()
-    """Topics that may have records in the bound storage, and cannot move between storages."""
+    """Topics that may have records in the bound storage. They cannot move between storages."""
     problem: ReconcilerError | None = None
-    """Why the declared storage cannot be used, if known without writing."""
+    """Why the declared storage is unusable, if a read can show it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRemains:
-    """What happens to a topic's remote objects if it is deleted now."""
+    """Fate of a topic's remote objects if it is deleted now."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, from which it can be recovered."""
+    """`<topic>/<cluster uuid>/<initial revision>`, from which the topic can be recovered."""
     is_deleted: bool
     is_lost: bool = False
     """Whether the location was released and no longer belongs to this cluster."""
@@ -236,10 +239,10 @@ class RemoteRemains:
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """A cluster's report of itself."""
+    """Cluster's report about itself."""
 
     storage: ObservedStorage | None = None
-    """`None` if it has no object storage."""
+    """`None` if the cluster has no object storage."""
     owners: Owners | None = None
     """`None` if no resource has an owner."""
     overrides: tuple[tuple[str, int, str], ...] = ()
@@ -248,56 +251,56 @@ class LiveCluster:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """A platform's report of the log of a topic or mirror."""
+    """Platform's report about the log of a topic or mirror."""
 
     initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """Defaults of the cluster at its creation; values of the topic or a tier win."""
+    """Cluster defaults copied at the topic's creation. Values of the topic or its namespaces override them."""
     legacy: RemoteRemains | None = None
-    """What happens to its remote objects if it is deleted now; `None` if it was never tiered."""
+    """Fate of the remote objects if the topic is deleted now; `None` if it was never tiered."""
     is_moving: bool = False
     is_sealed: bool = False
-    """Whether its brokers reject all records before its deletion."""
+    """Whether brokers reject all records until the topic's deletion."""
     filled: Mapping[str, str] | None = None
-    """Configs that a topic sets itself after a move has filled it; `None` without a move."""
+    """Own configs of the topic after a move has filled it; `None` without a move."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveMirror:
-    """A platform's report of a mirror."""
+    """Platform's report about a mirror."""
 
     first_copy_done: bool = True
-    """Whether the first copy reached the source's end as of its begin."""
+    """Whether the first copy has reached the end that the source had when the copy began."""
     is_automatic: bool = False
     since_ms: int = 0
-    """When it came into its state, in ms; shows which side of a link stopped last."""
+    """Time in ms of entry into the current state. It shows which end of a link stopped last."""
     stopped_by: str | None = None
-    """The lifecycle verb that stopped it, if reported."""
+    """Lifecycle verb that stopped the mirror, if reported."""
     topic_if_stopped: Resource | None = None
-    """The ordinary topic that a live mirror would be if it stopped now."""
+    """Ordinary topic that would result if the live mirror stopped now."""
 
     @classmethod
     def from_entry(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
-        """Return the report from a mirror's entry."""
+        """Return the report for a mirror's entry; `becomes` is the topic if it stopped now."""
         return cls(entry.first_copy_done, entry.is_automatic, entry.since_ms, entry.stopped_by, becomes)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A resource as the platform reports it."""
+    """Resource as the platform reports it."""
 
     resource: Resource
     incarnation: str | None = None
     physical_name: str | None = None
     state: str | None = None
-    """State in a lifecycle, such as `ACTIVE`; `None` without one."""
+    """Lifecycle state, such as `ACTIVE`; `None` if there is no lifecycle."""
     is_internal: bool = False
-    """Created by the platform for itself: not managed."""
+    """Whether the platform created the resource for itself. It is not managed."""
     hidden: NotAuthorizedError | None = None
-    """Why the principal may not see it; then it is never shown."""
+    """Error of a principal that may not describe the resource, which is then never shown."""
     undeclarable: tuple[NamespaceAcl, ...] = ()
-    """Access rules that files cannot declare: shown, never managed."""
+    """Access rules that files cannot declare. They are shown, but never managed."""
     is_by_hand: bool = False
-    """Whether a command started this mounting, so that only a command finishes it."""
+    """Whether a command started this mounting. Only a command finishes it then."""
     cluster: LiveCluster = LiveCluster()
     topic: LiveTopic = LiveTopic()
     mirror: LiveMirror = LiveMirror()
@@ -316,9 +319,9 @@ class MetadataPart:
     entries: int
     bytes: int
     written_ms: int
-    """Unchanged parts are not written again."""
+    """Time in ms of the last write. Unchanged parts are not written again."""
     error: UserError | None = None
-    """Why it is unusable; `None` if complete."""
+    """Why the part is unusable; `None` if complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,18 +331,18 @@ class ClusterMetadata:
     cluster_id: str
     parts: tuple[MetadataPart, ...] = ()
     error: UserError | None = None
-    """Why all of it is unusable; `None`: see the parts."""
+    """Why all metadata is unusable; `None` if only parts may be."""
     revision: int = 0
-    """Initial revision of the newest topic; topics with a higher one are newer."""
+    """Initial revision of the newest topic in the metadata."""
     inventory: Inventory = field(default_factory=dict)
     left_out: tuple[tuple[str, UserError], ...] = ()
-    """Stored addresses that cannot be declared, and why."""
+    """Stored addresses that cannot be declared, with errors."""
     places: Mapping[str, Address] = field(default_factory=dict)
-    """Key of `topic.json`, existing or not → topic or mirror."""
+    """Topic or mirror by key of its `topic.json`, even if that does not exist."""
     recovering: Mapping[Address, str] = field(default_factory=dict)
-    """Topics that were being restored → the source location."""
+    """Source location by topic that was being restored."""
     groups: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
-    """Group → key of a `topic.json` → partition → next offset to read."""
+    """Next offsets to read, by group, key of a `topic.json`, and partition."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def has_part(self, part: str) -> bool:
@@ -373,10 +376,10 @@ class TopicShown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Names and shapes of a cluster's resources, sorted; light enough for tens of thousands of topics."""
+    """Sorted names and shapes of a cluster's resources, small enough for tens of thousands of topics."""
 
     topics: Sequence[TopicShown] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Full name → its own configs."""
+    """Own configs by full name of a namespace."""
     quotas: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    """Full name → quotas that the platform stores."""
+    """Quotas that the platform stores, by full name."""

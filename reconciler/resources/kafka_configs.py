@@ -1,4 +1,4 @@
-"""The topic configs of Apache Kafka by version, and its internal topics."""
+"""Topic configs of Apache Kafka by version, and its internal topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list",
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One config: type, default as stored, range or values; for numbers, `values` are legal outside the range."""
+    """Config with its type, stored default, and range or values. For numbers, `values` are legal outside the range."""
 
     name: str
     type: ConfigType
@@ -196,12 +196,11 @@ KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
         for key in sorted((*_RETENTION_KEYS, *_RECORD_KEYS, *_FILE_KEYS, *_TIERING_KEYS), key=lambda key: key.name)
     }
 )
-"""Every topic config of Apache Kafka, by name."""
 
 TRANSIENT_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
-"""Configs that a reassignment sets temporarily; they are never declared."""
+"""Configs that a reassignment sets temporarily. They are never declared."""
 
 
 _FOUR: Final = (4, 0)
@@ -210,9 +209,9 @@ _BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {"message.timestamp.after
 
 
 def build_kafka_catalog(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
-    """Return the catalog of a cluster whose brokers list these topic configs; `version` such as `4.3.1`, `3.9`.
+    """Return the catalog of a cluster whose brokers list these topic configs; `version` is such as `4.3.1`.
 
-    Unknown configs are strings: they may be declared and are compared as text.
+    Unknown configs are strings. They may be declared and are compared as text.
     """
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     changed = _SINCE_FOUR if numbers >= _FOUR else _BEFORE_FOUR
@@ -227,7 +226,7 @@ def _adapt_key(name: str, changed: Mapping[str, Mapping[str, Any]]) -> ConfigKey
 
 
 LEDGER: Final = "__reconciler"
-"""Topic in which our links store states and offset maps of their mirrors, on the target cluster."""
+"""Topic on the destination that stores states and offset maps of mirrors."""
 
 KAFKA_INTERNAL: Final = (
     "__consumer_offsets",
@@ -237,10 +236,9 @@ KAFKA_INTERNAL: Final = (
     "__remote_log_metadata",
     LEDGER,
 )
-"""Internal topics of Kafka, and ours."""
 INTERNAL: Final = "topics of this name are Kafka's own and never managed"
 
 
 def is_internal(name: str, internal: tuple[str, ...] = KAFKA_INTERNAL) -> bool:
-    """Return whether a platform reserves a physical name for itself."""
+    """Return whether a broker's topic name is reserved by the platform."""
     return name in internal

@@ -1,4 +1,4 @@
-"""Sizes and lags of live topics, and the differences between two copies of a topic."""
+"""Sizes and lags of live topics, and differences between two copies of a topic."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """Offsets of a partition that is or was tiered; those below `local_start` are only remote."""
+    """Offsets of a partition that is or was tiered. Those below `local_start` are only in object storage."""
 
     number: int
     start: int
     local_start: int
     uploaded_to: int
-    """Local records below this offset are also remote, others are not."""
+    """Local records below this offset are also in object storage; later ones are not."""
     remote_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Size and use of one topic; records in two tiers count once."""
+    """Size and use of one topic. Records in both storage tiers count once."""
 
     bytes: int
     records: int
     groups: tuple[str, ...] | None = None
     """Groups with active readers; `None` if unknown."""
     ages: tuple[tuple[int, int], ...] = ()
-    """(newest timestamp in ms, bytes) of up to 100 ranges, oldest first."""
+    """(newest timestamp in ms, size in bytes) of up to 100 ranges, oldest first."""
     local_only_bytes: int = 0
     tiered: tuple[TieredPartition, ...] = ()
     """Partitions with records, if the topic is or was tiered."""
     positions: Positions = field(default_factory=dict)
-    """Positions of partitions that were ever written to."""
+    """Positions of partitions with at least one write."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Committed offsets by group and partition; `None` if unknown."""
     diverged: tuple[DivergedPartition, ...] | None = None
-    """Records after the last agreement of topic and mirror; `None`: computed from offsets."""
+    """Records after the last agreement of topic and mirror; `None` means that offsets determine them."""
     newest_ms: int | None = None
-    """Latest timestamp; `None` without records or if unknown."""
+    """Latest timestamp in ms; `None` without records or if unknown."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → approximate bytes that are older, for requested times."""
+    """Approximate size in bytes of older records, by requested time in ms."""
     undeletable: UndeletableError | None = None
-    """Why a restore is impossible: the platform cannot delete `diverged`."""
+    """Why a restore is impossible: the platform cannot delete the records in `diverged`."""
 
     def estimate_older_bytes(self, ms: int) -> int | None:
-        """Return approximately how many bytes are older than a time; `None` if unknown."""
+        """Return the approximate size in bytes of records older than a time; `None` if unknown."""
         if ms in self.older:
             return self.older[ms]
         return sum(size for newest, size in self.ages if newest < ms) if self.ages else None
@@ -79,10 +79,10 @@ class Measure:
 
 
 Measures: TypeAlias = Mapping[Address, Measure]
-"""Addresses that were not measured are absent."""
+"""Measures by address. Unmeasured addresses are absent."""
 
 Cuts: TypeAlias = Mapping[Address, Sequence[int]]
-"""Times in ms; measures report the bytes that are older than each."""
+"""Times in ms by address. Measures report the size of older records for each time."""
 NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
@@ -97,7 +97,7 @@ def check_approved(
     `restored` is the topic's cluster and full name; `peer` is its mirror's cluster and the link there.
 
     Raises:
-        StalePlanError: More would be truncated.
+        StalePlanError: More records would be truncated.
     """
     cluster, topic = restored
     agreed = {stretch.partition: stretch for stretch in approved}
@@ -123,9 +123,9 @@ def find_missing_offsets(
 ) -> tuple[OffsetStretch, ...] | None:
     """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
 
-    Records that the source deleted do not count, all offsets after its truncation do.
+    Records that the source deleted are excluded. After a truncation of the source, all later offsets are included.
     """
-    # A topic that was never written to has no positions, and so no topic id to compare.
+    # A topic without any write has no positions, so it has no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
     lacked: list[OffsetStretch] = []
@@ -138,17 +138,17 @@ def find_missing_offsets(
 
 
 def list_last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
-    """Return (partition, last copied offset) pairs; -1 if nothing was copied."""
+    """Return (partition, last copied offset) pairs; -1 means that nothing was copied."""
     return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
 
 
 def find_agreed_ends(
     topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None
 ) -> dict[int, int]:
-    """Return the offset at which each partition of an original source is truncated: its last agreement with the mirror.
+    """Return the offset by partition to which an original source is truncated: its last agreement with the mirror.
 
-    Each side stores what it copied from the other; the higher offset counts. On a renumbered topic, whose record is in
-    offsets of the other side, only the mirror's counts.
+    Each side stores what it copied from the other; the higher offset is used. For a renumbered topic only the mirror's
+    value is used, because the topic's own record contains the other side's offsets.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():
@@ -161,7 +161,7 @@ def find_agreed_ends(
 
 
 def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
-    """Return the offset ranges that a truncation at `at` (by partition) removes."""
+    """Return the offset ranges that a truncation to the offsets `at` (by partition) removes."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
         OffsetStretch(partition, start, topic[partition].end)
@@ -174,7 +174,7 @@ _MAX_LISTED: Final = 8
 
 
 class UndeletableError(UserError):
-    """The platform cannot delete the records of a topic that its mirror never received."""
+    """Error of a platform that cannot delete the records of a topic that its mirror never received."""
 
 
 def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPartition]) -> UserError:
@@ -200,7 +200,7 @@ def _find_agreed_end(copy: Position, source: Position) -> int:
 
 
 def _find_copied_end(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return the offset up to which a log copied the present leader epochs of another."""
+    """Return the offset up to which a log copied the current leader epochs of another log."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
@@ -208,13 +208,13 @@ def _find_copied_end(copy: Position, source: Position, source_topic_id: str | No
 
 
 Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full", "read_replica"]
-"""Effective tiering: none, upload only, serve uploaded records only, both, or serve another topic's records. Pausing
-uploads does not change it.
+"""Effective tiered storage: none, only uploads, only reads of uploaded records, both, or reads of another topic's
+records. Paused uploads do not change it.
 """
 
 
 class TierUsage(NamedTuple):
-    """Size of a tier."""
+    """Size of a storage tier."""
 
     bytes: int = 0
     segments: int = 0
@@ -228,63 +228,63 @@ class TierUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteUsage:
-    """A partition in object storage."""
+    """Partition's data in object storage."""
 
     start: int
     end: int
-    """The next offset to be uploaded."""
+    """Next offset to upload."""
     held: TierUsage
     """Segments of the log in object storage."""
     garbage: TierUsage
-    """Marked for deletion and not deleted yet; no longer part of the log."""
+    """Segments marked for deletion and no longer part of the log."""
     uploaded_ms: int | None
-    """When the last segment was uploaded. Null if none was."""
+    """Time of the last segment upload in ms. Null if none was uploaded."""
     is_ahead: bool
     """Whether an interrupted upload left objects that the cluster has not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStorage:
-    """Storage of one partition; offsets from `start` to `local_start` are only remote."""
+    """Storage of one partition. Offsets from `start` to `local_start` are only in object storage."""
 
     partition: int
     start: int
     local_start: int | None
-    """`None`: unknown."""
+    """`None` if unknown."""
     end: int
-    """The next offset to be written."""
+    """Next offset to write."""
     local: TierUsage
     remote: RemoteUsage | None
     """`None` if nothing was uploaded or object storage is hidden."""
     log_bytes: int
-    """Size of the log; records in both tiers count once."""
+    """Size of the log in bytes. Records in both storage tiers count once."""
     log_records: int
-    """Records of the log, each counted once."""
+    """Number of records of the log. Records in both storage tiers count once."""
     pending_bytes: int | None
-    """Bytes to be uploaded, including the open segment. Null if the topic is not uploaded."""
+    """Size in bytes to upload, including the open segment. Null if uploads are off."""
     problem: ReconcilerError | None = None
-    """Why object storage could not be read; its values are then missing."""
+    """Why object storage could not be read. Its values are then missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieringShown:
-    """Tiering of a topic that is or was tiered."""
+    """Tiered storage of a topic that uses or used it."""
 
     mode: Mode
     state: str
     """ENABLED, DISABLING or DISABLED; FOLLOWING or SOURCE_GONE for a read replica."""
     epoch: int
-    """Increases when tiering is switched on or off."""
+    """Number that increases when tiered storage is enabled or disabled."""
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, permanent; that of the source for a read replica."""
+    """Permanent `<topic>/<cluster uuid>/<initial revision>`. A read replica has its source's."""
     url: str
     """`remote://<object storage>`."""
     is_paused: bool
     """Whether uploads are paused on the whole cluster."""
     hidden: str | None
-    """Why object storage is not shown. Null if it is."""
+    """Why object storage is hidden. Null if it is shown."""
     problem: ReconcilerError | None = None
-    """The error that hides object storage, if any."""
+    """Error that hides object storage, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +293,12 @@ class TopicStorage:
 
     address: Address
     tiering: TieringShown | None
-    """`None` if it was never tiered."""
+    """`None` if the topic was never tiered."""
     partitions: tuple[PartitionStorage, ...]
 
     @property
     def problem(self) -> ReconcilerError | None:
-        """Return the first error of reading object storage; `None` without one."""
+        """First error of the reads of object storage; `None` without one."""
         whole = None if self.tiering is None else self.tiering.problem
         return whole or next(
             (partition.problem for partition in self.partitions if partition.problem is not None), None
@@ -306,7 +306,7 @@ class TopicStorage:
 
     @property
     def lag(self) -> int | None:
-        """Return how many uploaded offsets of its source a read replica lacks; `None` for others or if unknown."""
+        """Number of uploaded source offsets that a read replica lacks; `None` for other topics or if unknown."""
         if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
             return None
         if self.problem is not None or any(partition.remote is None and partition.end for partition in self.partitions):
@@ -324,7 +324,7 @@ class TopicStorage:
 
     @property
     def remote(self) -> TierUsage:
-        """Usage of object storage; each record counts once."""
+        """Usage of object storage. Each record counts once."""
         return TierUsage.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
 
     @property
@@ -334,23 +334,23 @@ class TopicStorage:
 
     @property
     def log_bytes(self) -> int:
-        """Size of the log; each record counts once."""
+        """Size of the log in bytes. Each record counts once."""
         return sum(partition.log_bytes for partition in self.partitions)
 
     @property
     def log_records(self) -> int:
-        """Number of records."""
+        """Number of records in the log."""
         return sum(partition.log_records for partition in self.partitions)
 
     @property
     def pending_bytes(self) -> int | None:
-        """Bytes to be uploaded; `None` if the topic is not uploaded."""
+        """Size in bytes to upload; `None` if the topic is not uploaded."""
         pending = [partition.pending_bytes for partition in self.partitions if partition.pending_bytes is not None]
         return sum(pending) if pending else None
 
     @property
     def uploaded_ms(self) -> int | None:
-        """When the last segment was uploaded."""
+        """Time of the last segment upload in ms."""
         upload_times = [partition.remote.uploaded_ms for partition in self.partitions if partition.remote is not None]
         return max((when for when in upload_times if when is not None), default=None)
 
@@ -380,7 +380,7 @@ COUNTER_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "anomalies": "Findings of scrubs in object storage: missing objects and damaged manifests, mended or not.",
     }
 )
-"""Counters of maintenance in object storage, as in Redpanda below `cloud_storage_`, with help texts."""
+"""Help texts of object storage counters of maintenance, named as in Redpanda after `cloud_storage_`."""
 
 LEVELS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -393,7 +393,6 @@ LEVELS: Final[Mapping[str, str]] = MappingProxyType(
         "readers": "Files of the cache that readers of this machine hold at that moment: no trim evicts them.",
     }
 )
-"""Gauges of object storage and its cache, with help texts."""
 
 
 class RemoteVitals(NamedTuple):
@@ -402,13 +401,13 @@ class RemoteVitals(NamedTuple):
     bytes: int
     segments: int
     pending_deletion: int
-    """Segments marked for deletion and not deleted yet."""
+    """Number of segments marked for deletion."""
     log_bytes: int
-    """Size of the whole log; each record counts once."""
+    """Size of the whole log in bytes. Each record counts once."""
     pending_bytes: int | None
-    """Bytes to be uploaded; `None` if the topic is not uploaded."""
+    """Size in bytes to upload; `None` if the topic is not uploaded."""
     lag: int | None = None
-    """Uploaded offsets of its source that a read replica lacks."""
+    """Number of uploaded source offsets that a read replica lacks."""
 
 
 class PartitionVitals(NamedTuple):
@@ -416,13 +415,13 @@ class PartitionVitals(NamedTuple):
 
     end: int
     newest_ms: int | None = None
-    """Latest timestamp; `None` without records or if unknown."""
+    """Latest timestamp in ms; `None` without records or if unknown."""
     copied: int | None = None
-    """End of a renumbered mirror in offsets of its source; `None` if offsets are equal."""
+    """End of a renumbered mirror in source offsets; `None` if offsets are equal."""
 
     @property
     def source_end(self) -> int:
-        """End in offsets of the source."""
+        """End in source offsets."""
         return self.end if self.copied is None else self.copied
 
 
@@ -437,18 +436,18 @@ class TopicVitals(NamedTuple):
     start: int
     end: int
     records: int
-    """An upper bound on Kafka: compaction and transactions leave offsets without a record."""
+    """Upper bound on Kafka, because compaction and transactions leave offsets without a record."""
     bytes: int | None
-    """`None` without the permission."""
+    """Size in bytes; `None` without the permission."""
     source: Address | None = None
-    """The topic that a mirror follows."""
+    """Topic that a mirror follows."""
     remote: RemoteVitals | None = None
-    """`None` if it was never tiered or is hidden."""
+    """`None` if the topic was never tiered or object storage is hidden."""
     partition_vitals: Mapping[int, PartitionVitals] = NO_PARTITIONS
-    """Ends and timestamps of partitions that were ever written to."""
+    """Ends and timestamps of partitions with at least one write."""
 
     def count_lag(self, source: TopicVitals) -> int:
-        """Return how many offsets of its source a mirror lacks."""
+        """Return the number of source offsets that a mirror lacks."""
         return sum(
             max(0, source_partition.end - self.partition_vitals.get(number, PartitionVitals(0)).source_end)
             for number, source_partition in source.partition_vitals.items()
@@ -469,7 +468,7 @@ class TopicVitals(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """Unread offsets of a group."""
+    """Number of unread offsets of a group."""
 
     group: str
     topic: str
@@ -480,11 +479,11 @@ _MAX_TOPICS: Final = 1_000
 _MAX_PARTITIONS: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
-"""Limits of what is measured on a cluster; the first names are chosen."""
+"""Maximum lags measured on a cluster. The first names are chosen."""
 
 
 def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:
-    """Return the first topics by name, within the limits."""
+    """Return the first topics by name within the limits of measurement."""
     chosen: list[str] = []
     left = _MAX_PARTITIONS
     for name, count in sorted(partitions.items()):
@@ -498,20 +497,20 @@ def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Measurements of one cluster; resources beyond the limits are only counted."""
+    """Measurements of one cluster. Resources beyond the limits are only counted."""
 
     topics: int
     partitions: int
     measured: Sequence[TopicVitals] = ()
     unmeasured: int = 0
-    """Topics beyond the limits."""
+    """Number of topics beyond the limits."""
     groups: int = 0
     lags: Sequence[GroupLag] = ()
     unmeasured_groups: int = 0
     open_transactions: int | None = 0
-    """In partitions of measured topics; of all topics on Kafka. `None` without the permission."""
+    """Number in partitions of measured topics, on Kafka of all topics. `None` without the permission."""
     pending_deletions: int = 0
-    """Deleted topics whose data is not yet removed."""
+    """Number of deleted topics whose data still exists."""
     pending_rewrites: int = 0
     levels: Mapping[str, float] = field(default_factory=dict)
-    """Gauges of this machine's cache, by the names in `LEVELS`; empty without a cache."""
+    """Gauges of this machine's cache by the names in `LEVELS`; empty without a cache."""

@@ -37,7 +37,7 @@ TIMESTAMPS: Final = "__consumer_timestamps"
 _CONFLUENT_PREFIXES: Final = ("_confluent", "__confluent")
 _TOOL_PREFIXES: Final = ("__", "mm2-")
 _TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
-"""Suffixes of MirrorMaker's topics; `heartbeats` also matches as a whole name."""
+"""Suffixes of MirrorMaker's topics. `heartbeats` is also a whole name."""
 
 
 def filters_include(filters: Iterable[NameFilter], name: str) -> bool:
@@ -60,7 +60,7 @@ def is_never_mirrored(full_name: str) -> bool:
 
 
 def is_never_auto_created(full_name: str) -> bool:
-    """Return whether a link never creates the mirror by itself; schemas can be mirrored by declaration."""
+    """Return whether auto-create never creates the mirror. Schema topics can be mirrored by declaration."""
     return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
 
 
@@ -72,7 +72,7 @@ def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
 
 
 def is_excluded_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
-    """Return whether a topic is named like a tool's and only `*` includes it."""
+    """Return whether a topic has the name of MirrorMaker's topics, and only `*` includes it."""
     name = split_name(full_name)[1]
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_SUFFIXES)):
         return False
@@ -88,7 +88,7 @@ ALWAYS_SYNCED: Final = (
     "message.timestamp.difference.max.ms",
     "message.timestamp.type",
 )
-"""Always equal to the source, like the number of partitions; every list of synced configs contains them."""
+"""Configs that always equal the source's. Every list of synced configs contains them."""
 
 SYNCED_BY_DEFAULT: Final = (
     *ALWAYS_SYNCED,
@@ -115,7 +115,6 @@ _TIER_PREFIXES: Final = (
     "remote.",
     "retention.local.",
 )
-"""Prefixes of the configs of tiering and placement on all platforms."""
 
 
 def is_never_synced(key: str) -> bool:
@@ -129,7 +128,7 @@ MirrorState = Annotated[
 
 
 class MirrorTopic(Model):
-    """A read-only copy of a topic; derived from its link, never declared itself."""
+    """Read-only copy of a topic. It is derived from its link, and cannot be declared itself."""
 
     kind: Literal["MirrorTopic"] = "MirrorTopic"
     cluster: PlainName = Field(description="The destination cluster, on which it lives.")
@@ -170,7 +169,7 @@ def _check_interval(interval_ms: int) -> int:
 
 
 class NameFilter(Model):
-    """A filter of names; exclude wins."""
+    """Filter of names. Exclusions win."""
 
     name: str = Field(min_length=1, description="A name, a prefix, or `*` for all.", examples=["*", "shop:eu:"])
     pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(fold_case)] = Field(
@@ -199,7 +198,7 @@ class AutoCreateSpec(Model):
 
 
 class ConsumerOffsetSyncSpec(Model):
-    """Consumer groups that follow their topics."""
+    """Consumer groups whose offsets the link syncs."""
 
     enabled: Flag = Field(default=False, description="Copy committed offsets to the mirrors.", examples=[True])
     interval: DurationMs = Field(default=30_000, description="How often.", examples=["30s"])
@@ -217,7 +216,7 @@ class ConsumerOffsetSyncSpec(Model):
 
 
 class AclFilter(Model):
-    """A filter of the ACLs to copy; missing fields match anything."""
+    """Filter of the ACLs to copy. Missing fields match anything."""
 
     resource_type: str = Field(default="any", description="Kind of resource.", examples=["topic"])
     resource_name: str = Field(default="*", description="Its name.", examples=["shop:eu:orders"])
@@ -229,7 +228,7 @@ class AclFilter(Model):
 
 
 class AclSyncSpec(Model):
-    """ACLs that follow their topics."""
+    """ACLs that the link syncs."""
 
     enabled: Flag = Field(default=False, description="Copy ACLs to this cluster.", examples=[True])
     interval: Annotated[DurationMs, AfterValidator(_check_interval)] = Field(
@@ -241,21 +240,21 @@ class AclSyncSpec(Model):
 
     @model_validator(mode="after")
     def _check_filters(self, info: ValidationInfo) -> AclSyncSpec:
-        # Clusters may have links without filters; these must be readable, their task reports MISCONFIGURATION_ERROR.
+        # Clusters may have links without filters. They must be readable; their task reports MISCONFIGURATION_ERROR.
         if info.context != KEPT:
             _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
         return self
 
 
 class TopicConfigSyncSpec(Model):
-    """Which configs follow their topics, and how often."""
+    """Configs that the link syncs, and the interval."""
 
     interval: Annotated[DurationMs, AfterValidator(_check_interval)] = Field(
         default=SYNC_MS, description="How often; at least 1s.", examples=["5s"]
     )
     include: Many[str] = Field(
         default=SYNCED_BY_DEFAULT,
-        validate_default=True,  # sorted like a declared list, or else links with the default list always differ
+        validate_default=True,  # Sort the default list like a declared one, so that both are equal.
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )
@@ -287,7 +286,7 @@ S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
 def _clear_filters(spec: S) -> S:
     """Clear the filters of a disabled task, so that no change is planned for them."""
     if not spec.enabled and spec.filters:
-        object.__setattr__(spec, "filters", ())  # the model is frozen
+        object.__setattr__(spec, "filters", ())  # The model is frozen.
     return spec
 
 
@@ -324,7 +323,7 @@ def _check_start(start: str) -> str:
 
 
 class MirrorTopicSpec(Model):
-    """One mirrored topic and its desired role."""
+    """Mirrored topic and its desired role."""
 
     source: FullName = Field(description="Full name on the source cluster.", examples=["shop:eu:orders"])
     state: MirrorState = Field(
@@ -477,7 +476,7 @@ class MirrorLinkSpec(Model):
 
 
 class MirrorLink(Model):
-    """A link that keeps topics of its cluster equal to those of another. It belongs to the destination."""
+    """Link that mirrors topics of another cluster. It belongs to the destination."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["MirrorLink"] = Field(default="MirrorLink", description="What this document declares.")
@@ -503,11 +502,11 @@ class MirrorLink(Model):
 
     @property
     def cluster(self) -> str:
-        """The destination cluster."""
+        """Destination cluster."""
         return self.metadata.cluster
 
     def mirrors(self) -> tuple[MirrorTopic, ...]:
-        """Return the declared mirrors, in their order."""
+        """Return the declared mirrors in their order."""
         return tuple(self._make_mirror(entry) for entry in self.spec.mirror_topics)
 
     def _make_mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:

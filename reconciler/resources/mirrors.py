@@ -1,4 +1,4 @@
-"""Entries, states and positions of mirrors and links, their transitions, and what a link syncs."""
+"""Entries, states, positions and transitions of mirrors and links, and the data that a link syncs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from reconciler.resources.mirror_link import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A source topic; `configs` are set or inherited, without the cluster's defaults.
+    """Source topic; `configs` are set or inherited, without the cluster's defaults.
 
-    `incarnation` distinguishes it from later topics with its name; `None` if the platform cannot.
+    `incarnation` distinguishes it from recreated topics of its name; `None` if the platform cannot.
     """
 
     partitions: int
@@ -40,26 +40,26 @@ AUTO_CREATE_MIRROR: Final = "AutoCreateMirror"
 ACL_SYNC: Final = "AclSync"
 TOPIC_CONFIGS_SYNC: Final = "TopicConfigsSync"
 TASKS: Final = (AUTO_CREATE_MIRROR, TOPIC_CONFIGS_SYNC, CONSUMER_OFFSET_SYNC, ACL_SYNC)
-"""Tasks of a link apart from copying, in the order in which they run."""
+"""Tasks of a link besides copying, in the order in which they run."""
 
 SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
-"""The source was deleted and created again."""
+"""The source was recreated."""
 UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
 """The source was truncated below the copied offset."""
 MIRROR_TRUNCATED: Final = "MIRROR_TRUNCATED"
 """The mirror's own cluster lost copied records."""
 RECORDS_REFUSED: Final = "RECORDS_REFUSED"
-"""The mirror's own cluster rejects the copy; mirroring resumes when the cause is removed."""
+"""The mirror's own cluster rejects the copy. Mirroring resumes when the cause is removed."""
 SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
-"""The source does not exist; it may return until the link's timeout."""
+"""The source does not exist. It may return until the link's timeout."""
 
 NEVER_FETCHED: Final = -1
-"""Fetch offset of a partition of which nothing was copied."""
+"""Fetch offset of a partition before its first copied record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A problem: a code (`SOURCE_TOPIC_ID_CHANGED`, `CONSUMER_GROUP_IN_USE_ERROR`) and a message."""
+    """Problem with a code (`SOURCE_TOPIC_ID_CHANGED`, `CONSUMER_GROUP_IN_USE_ERROR`) and a message."""
 
     code: str
     message: str
@@ -76,18 +76,18 @@ class Trouble:
 
 
 def stamp_trouble(trouble: Trouble | None, now_ms: int) -> Trouble | None:
-    """Return a trouble with its start time, which is now unless it has one."""
+    """Return a trouble with its start time. A missing start time becomes `now_ms`."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedMirror:
-    """A mirror as its cluster reports it."""
+    """Mirror as its cluster reports it."""
 
     cluster: str
-    """The destination cluster."""
+    """Destination cluster."""
     name: str
-    """Full name, prefix included."""
+    """Full name, including the link's prefix."""
     topic_id: str
     link: str
     """Name of the link, or its former id if it was deleted."""
@@ -97,34 +97,33 @@ class ObservedMirror:
     status: MirrorStatus
     partitions: int
     since_ms: int = 0
-    """When it came into its state, in ms. 0 if unknown, for example after its link was paused."""
+    """Time in ms of entry into the current state; 0 if unknown, for example after a pause of its link."""
     source_topic_id: str | None = None
     operation: Operation | None = None
     trouble: Trouble | None = None
-    """Why it cannot fetch, why it failed, or what its transition waits for."""
+    """Why the mirror cannot fetch, why it failed, or what its transition waits for."""
     stopped_by: str | None = None
-    """The verb that stopped it: `promote`, `failover`, `reverse-and-start` or `reverse-and-pause`."""
+    """Verb that stopped it: `promote`, `failover`, `reverse-and-start` or `reverse-and-pause`."""
     is_automatic: bool = False
-    """Whether the link created it by itself."""
+    """Whether auto-create of the link created it."""
     first_copy_done: bool = False
     begins: Mapping[int, int] | None = None
     """First offsets of its partitions, if they differ from the source's."""
     is_untouched: bool = False
-    """Whether a restore was given up before it changed a record."""
+    """Whether a restore was cancelled before it changed a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedLink:
-    """A link as its destination reports it; `declared` omits its mirrors."""
+    """Link as its destination reports it; `declared` omits its mirrors."""
 
     declared: MirrorLink
     id: str
     status: LinkStatus
     trouble: Trouble | None = None
     tasks: Mapping[str, Trouble] = field(default_factory=dict)
-    """Problems of its tasks, by task name."""
     source_cluster_id: str | None = None
-    """Id of the source cluster at creation, the only one it follows. Null if it never connected."""
+    """Id of the source cluster at creation; no other is followed. Null before the first connection."""
 
     @property
     def name(self) -> str:
@@ -134,9 +133,9 @@ class ObservedLink:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a partition of a present or former mirror.
+    """Position of a partition of a current or former mirror.
 
-    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`; later ones were written
+    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`. Later records were written
     here after mirroring ended.
     """
 
@@ -151,12 +150,12 @@ class Position:
 
 
 Positions: TypeAlias = Mapping[int, Position]
-"""By partition; partitions that were never written to are absent."""
+"""Positions by partition. Partitions without any write are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetStretch:
-    """Range of offsets of one partition from `start` to before `stop`; not all have a record."""
+    """Offsets of one partition from `start` to before `stop`. Not every offset has a record."""
 
     partition: int
     start: int
@@ -175,10 +174,10 @@ def count_offsets(stretches: Iterable[OffsetStretch]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TruncatedPartition:
-    """Result of truncating one partition in a restore."""
+    """Result of the truncation of one partition in a restore."""
 
     offset: int
-    """The new end of the partition."""
+    """New end of the partition."""
     records: int
 
 
@@ -191,7 +190,7 @@ class DivergedPartition:
     stop: int
     records: int
     since_ms: int | None = None
-    """Earliest timestamp of these records; `None` if unknown."""
+    """Earliest timestamp of these records in ms; `None` if unknown."""
 
 
 SIDE: Final = ".diverged"
@@ -203,7 +202,7 @@ def build_side_topic_name(full_name: str) -> str:
 
 
 WithDiverged: TypeAlias = Literal["refuse", "drop", "keep"]
-"""What a restore does with records that the mirror never received: fail, drop them, or keep them in their own topic."""
+"""Handling of records that the mirror never received in a restore: fail, drop, or copy to a separate topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +211,13 @@ class ForeignRecords:
 
     partition: int
     start: int
-    """Offset of the first one in the mirror."""
+    """Offset of the first record in the mirror."""
     end: int
-    """Offset after the last one."""
+    """Offset after the last record."""
     records: int
 
     def __str__(self) -> str:
-        """Return the text for messages, such as `partition 0, offsets 5 to 7: 2 records`."""
+        """Return the displayed text, such as `partition 0, offsets 5 to 7: 2 records`."""
         last = self.end - 1
         where = f"offset {self.start:,}" if last == self.start else f"offsets {self.start:,} to {last:,}"
         return f"partition {self.partition}, {where}: {self.records:,} {'record' if self.records == 1 else 'records'}"
@@ -242,19 +241,19 @@ STOPPED: Final = "STOPPED"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A requested promotion, reversal or restore; `id` is the same on both clusters.
+    """Requested promotion, reversal or restore; `id` is the same on both clusters.
 
-    `ends` are the offsets that a promotion or reversal must reach, or at which a restore truncates; `None` until known.
+    A promotion or reversal must reach the offsets `ends`; a restore truncates to them. `None` means not yet known.
     """
 
     id: str
     verb: str
-    """The verb in progress, if it takes several steps."""
+    """Verb in progress if it takes several steps."""
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
-    """What a restore does with records that the mirror never received; `None`: it truncates them."""
+    """Handling of records that the mirror never received in a restore; `None` truncates them."""
     approved: tuple[OffsetStretch, ...] | None = None
-    """The most that a restore may truncate; `None` without a limit."""
+    """Largest ranges that a restore may truncate; `None` means no limit."""
 
     def to_json(self) -> Json:
         """Return the stored form."""
@@ -280,10 +279,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """What a cluster stores of a mirror; `compute_mirror_status` adds what its link imposes on `state`.
+    """Stored entry of a mirror; `compute_mirror_status` combines its `state` with the link's.
 
     `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, so that a
-    late process does not repeat one. Other fields are as in `ObservedMirror`.
+    late
+    process does not repeat one. Other fields are as in `ObservedMirror`.
     """
 
     link_id: str
@@ -303,7 +303,7 @@ class MirrorEntry:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether mirroring ended: the topic is an ordinary one with a mirror's entry."""
+        """Return whether mirroring has ended, so that the topic is an ordinary one."""
         return self.state == STOPPED
 
     def to_json(self) -> Json:
@@ -358,10 +358,11 @@ class MirrorEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """What a destination stores of a link; `declared` are its other declared fields, unchanged.
+    """Stored entry of a link on its destination; `declared` are its other declared fields, unchanged.
 
     `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; a pause is in `declared`. `rules` are the access
-    rules that it copied to namespaces, by path.
+    rules
+    that it copied to namespaces, by path.
     """
 
     id: str
@@ -420,8 +421,8 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# Pure transitions of a mirror. States that a link imposes (paused, unreachable, broken) are stored only in the link, so
-# each mirror returns to its own state when the link recovers. `named_link`: the link and its name; `None` if it was
+# Pure transitions of a mirror. States that a link causes (paused, unreachable, broken) are stored only in the link, so
+# each mirror returns to its own state when the link recovers. `named_link` is the link with its name; `None` if it was
 # deleted.
 
 
@@ -433,7 +434,6 @@ RESTORE: Final = "truncate-and-restore"
 REVERSE_AND_START: Final = "reverse-and-start"
 REVERSE_AND_PAUSE: Final = "reverse-and-pause"
 ONE_SIDED: Final = frozenset({PAUSE, RESUME, FAILOVER})
-"""Verbs of one step that needs only the destination."""
 REVERSALS: Final = frozenset({REVERSE_AND_START, REVERSE_AND_PAUSE})
 
 NamedObjects: TypeAlias = "tuple[str, LinkEntry]"
@@ -448,7 +448,7 @@ def compute_link_status(link: LinkEntry) -> LinkStatus:
 
 
 def compute_mirror_status(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
-    """Return the displayed status of a mirror, including its link's state; `link` is `None` if it was deleted."""
+    """Return the displayed status of a mirror, which includes its link's; `None` means a deleted link."""
     own_status = MirrorStatus(mirror.state)
     if own_status not in {_M.ACTIVE, _M.PAUSED}:
         return own_status
@@ -464,7 +464,7 @@ def compute_mirror_status(mirror: MirrorEntry, link: LinkEntry | None) -> Mirror
 
 
 def find_status_start(mirror: MirrorEntry, link: LinkEntry | None) -> int:
-    """Return when a mirror came into its displayed status, in ms; 0 if unknown."""
+    """Return the time in ms when a mirror entered its displayed status; 0 if unknown."""
     shown = compute_mirror_status(mirror, link)
     if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
         return mirror.since_ms
@@ -489,7 +489,7 @@ def ask(
     """Return the entry of a mirror after a request.
 
     Raises:
-        UserError: The verb is not legal in its state; the hint lists those that are.
+        UserError: The mirror's state does not allow the verb; the hint lists the allowed verbs.
     """
     status = compute_mirror_status(mirror, None if named_link is None else named_link[1])
     is_suspended = mirror.operation is not None and status is _M.PAUSED
@@ -507,7 +507,7 @@ def find_next_status(full_name: str, status: MirrorStatus, verb: str, condition:
     """Return the mirror status to which a lifecycle verb leads.
 
     Raises:
-        UserError: The verb is not legal; the hint lists those that are.
+        UserError: The status does not allow the verb; the hint lists the allowed verbs.
     """
     return MIRROR.apply_verb(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
@@ -534,7 +534,7 @@ _MAX_ENDED: Final = 8
 def check_reversible(full_name: str, other: str, named_link: NamedObjects | None) -> None:
     """Reject a reversal or restore over a link that is not bidirectional or has a prefix.
 
-    `other` is the topic on the other cluster, whose half of the link may have the prefix.
+    `other` is the topic on the other cluster, whose link may have the prefix.
     """
     declared = {} if named_link is None else named_link[1].declared
     if declared.get("mode") != "bidirectional":
@@ -547,7 +547,7 @@ def check_reversible(full_name: str, other: str, named_link: NamedObjects | None
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The mirror on the other cluster that a topic is to follow."""
+    """Mirror on the other cluster that a topic will follow."""
 
     link: str
     name: str
@@ -561,13 +561,12 @@ def join_peer(
     of: tuple[Peer, LinkEntry],
     begun: tuple[Operation, int],
 ) -> MirrorEntry:
-    """Return the entry of an ordinary topic that becomes the mirror of its own mirror.
+    """Return the entry of an ordinary topic that becomes the mirror of its own mirror. Idempotent.
 
     `mirror` is its former entry as a mirror, `status` its displayed status, `begun` the operation and its start in ms.
-    Idempotent.
 
     Raises:
-        UserError: The topic is a mirror, its link goes one way or has a prefix, or the operation is over.
+        UserError: The topic is a mirror, its link is one-way or has a prefix, or the operation has ended.
     """
     peer, link = of
     operation, now_ms = begun
@@ -595,23 +594,23 @@ def join_peer(
 
 
 def set_end_offsets(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
-    """Set the end offsets of the mirror's operation; existing ones stay.
+    """Set the end offsets of the mirror's operation. Existing ones do not change.
 
     Raises:
-        UserError: The operation is over.
+        UserError: The operation has ended.
     """
     current = require_operation(full_name, mirror, operation)
     return mirror if current.ends is not None else replace(mirror, operation=replace(current, ends=dict(ends)))
 
 
 def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
-    """Return the entry of a mirror in the next state of its operation; unchanged if it is in that state.
+    """Return a mirror's entry in the next state of its operation. It is unchanged if already in that state.
 
     Raises:
-        UserError: The operation is over, or the table has no such transition.
+        UserError: The operation has ended, or the table has no such transition.
     """
     if mirror.operation is None and mirror.state == to and to in _OPERATION_ENDS:
-        return mirror  # another process took the last step
+        return mirror  # Another process took the last step.
     current = require_operation(full_name, mirror, request.operation)
     if mirror.state == to:
         return mirror
@@ -633,7 +632,7 @@ def require_operation(full_name: str, mirror: MirrorEntry, operation: str) -> Op
     """Return the operation of a mirror.
 
     Raises:
-        UserError: The operation is over.
+        UserError: The operation has ended.
     """
     if mirror.operation is None or mirror.operation.id != operation:
         raise operation_over_error(full_name, mirror)
@@ -641,7 +640,7 @@ def require_operation(full_name: str, mirror: MirrorEntry, operation: str) -> Op
 
 
 def operation_over_error(full_name: str, mirror: MirrorEntry) -> UserError:
-    """Return the error for a process whose operation is over."""
+    """Return the error for a process whose operation has ended."""
     message = f"mirror {full_name} is {mirror.state}, and that operation is over"
     return UserError(message, hint="It was failed over or finished in the meantime: look again.")
 
@@ -649,9 +648,9 @@ def operation_over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 def set_mirror_trouble(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
-    """Return a mirror's entry with this trouble, unless it is stopped; `fails` makes it FAILED.
+    """Return a mirror's entry with this trouble, unless it is stopped; `fails` sets it to FAILED.
 
-    With `operation`, nothing changes if that operation is over.
+    Nothing changes if `operation` is set and has ended.
     """
     if mirror.is_stopped or mirror.state == _M.FAILED:
         return mirror
@@ -675,19 +674,19 @@ def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> Lin
 
 
 def _keep_first_time(before: Trouble | None, now: Trouble | None) -> Trouble | None:
-    """Return a trouble with the time when it first occurred, so that an unchanged one keeps the entry equal."""
+    """Return a trouble with the time of its first occurrence, so that an unchanged one does not change the entry."""
     if before is None or now is None or before.code != now.code:
         return now
     return replace(now, since_ms=before.since_ms)
 
 
 def set_first_offsets(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror's entry with the first offsets of its partitions; stored ones stay."""
+    """Return a mirror's entry with the first offsets of its partitions. Stored offsets do not change."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
 def is_verb_done(mirror: MirrorEntry, verb: str) -> bool:
-    """Return whether a mirror's verb was already executed, for a caller that lost the answer."""
+    """Return whether a mirror's verb was already executed, for a caller that lost the response."""
     match verb:
         case "failover":
             return mirror.state == _M.STOPPED
@@ -707,7 +706,7 @@ def list_synced_configs(link: LinkEntry) -> tuple[str, ...]:
 
 
 def create_link_entry(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkEntry:
-    """Return the entry of a new link; an equal existing one stays.
+    """Return the entry of a new link, or the existing one if it is equal.
 
     Raises:
         UserError: The link exists and differs, or its declaration is incomplete.
@@ -722,7 +721,7 @@ def create_link_entry(name: str, existing: LinkEntry | None, new: LinkEntry) -> 
 
 
 def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
-    """Return the entry of a link with another declaration; its id, source and state stay.
+    """Return the entry of a link with another declaration. Its id, source and state do not change.
 
     Raises:
         UserError: The declaration is incomplete.
@@ -733,13 +732,13 @@ def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
 
 
 def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> None:
-    """Reject a link that is not the planned one with a `StalePlanError`; `link_id` `None` allows any."""
+    """Raise a `StalePlanError` if a link is not the planned one; a `link_id` of `None` allows any link."""
     if link is not None and link_id not in {None, link.id}:
         raise StalePlanError(f"link {name} was deleted and created again after it was read", hint="Plan again.")
 
 
 def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
-    """Reject a new topic with the name of the mirror's source with a `SourceChangedError`."""
+    """Raise a `SourceChangedError` if the mirror's source was recreated."""
     if source.incarnation is None or mirror.source_topic_id in {None, source.incarnation}:
         return
     message = f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
@@ -748,7 +747,7 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 
 def check_synced_configs(name: str, link: LinkEntry) -> None:
-    """Reject a link whose synced configs lack those that are always synced."""
+    """Reject a link whose synced configs lack any that are always synced."""
     missing = sorted(set(ALWAYS_SYNCED) - set(list_synced_configs(link)))
     if missing:
         message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
@@ -756,7 +755,7 @@ def check_synced_configs(name: str, link: LinkEntry) -> None:
 
 
 def check_own_configs(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
-    """Reject own configs of a mirror that are synced from its source."""
+    """Reject a mirror's own configs if they are synced from its source."""
     following = sorted(set(keys) & {*synced, "partitions"})
     if following:
         message = f"mirror {full_name} follows its source in {', '.join(following)}"
@@ -764,13 +763,13 @@ def check_own_configs(full_name: str, synced: Iterable[str], keys: Iterable[str]
 
 
 def build_mirror_name(source: str, link: LinkEntry) -> str:
-    """Return the name of a topic's mirror: namespace, prefix of the link, own name."""
+    """Return the name of a topic's mirror: namespace, the link's prefix, and the topic's own name."""
     namespace, own = split_name(source)
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
 
 def check_mirror_name(full_name: str, source: str, named_link: NamedObjects) -> None:
-    """Reject a source that is never mirrored, or a mirror with another name than its source requires."""
+    """Reject a source that is never mirrored, or a mirror whose name does not follow from its source."""
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
         raise UserError(message, hint="Leave it out: each cluster has its own.")
@@ -781,11 +780,11 @@ def check_mirror_name(full_name: str, source: str, named_link: NamedObjects) -> 
 
 
 def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None) -> None:
-    """Reject the deletion of a mirror in its present state.
+    """Reject the deletion of a mirror in its current state.
 
     Raises:
         UserError: It is being promoted, reversed or restored.
-        BlockedError: The auto-create filters of its link match it: it would be created again.
+        BlockedError: Auto-create would create it again, because the link's filters match it.
     """
     status = compute_mirror_status(mirror, None if named_link is None else named_link[1])
     if "delete" not in MIRROR.list_legal_verbs(status):
@@ -818,7 +817,7 @@ OFFSETS: Final = "consumerOffsetSync"
 
 
 def read_auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
-    """Return the filters for auto-created mirrors; empty if disabled."""
+    """Return the filters for auto-created mirrors; empty if auto-create is disabled."""
     declared = link.declared.get(AUTO_CREATE) or {}
     if not declared.get("enabled", False):
         return ()
@@ -826,13 +825,13 @@ def read_auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
 
 
 def match_auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
-    """Return the mirrors that a link's filters would auto-create: mirror name → source."""
+    """Return the sources that a link's filters would auto-create, by mirror name."""
     filters = read_auto_create_filters(link)
     return {build_mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
 
 def clean_filters(name: str, declared: Json) -> Json:
-    """Return a link's declaration without the filters of disabled tasks; enabled tasks need filters (F-C-023)."""
+    """Return a link's declaration without filters of disabled tasks. Enabled tasks need filters (F-C-023)."""
     cleaned = dict(declared)
     for task in (AUTO_CREATE, OFFSETS):
         task_spec = cleaned.get(task)
@@ -848,7 +847,7 @@ def clean_filters(name: str, declared: Json) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTopic:
-    """A topic as a link from another cluster sees it."""
+    """Topic as seen by a link from another cluster."""
 
     topic: SourceTopic
     is_mirror: bool = False
@@ -874,27 +873,27 @@ class GroupOffsetsResult:
 
     is_changed: bool = False
     is_clamped: bool = False
-    """Whether offsets beyond the mirror's end were set to that end; they must be copied again."""
+    """Whether offsets beyond the mirror's end were set to that end. They must be copied again."""
     reading: tuple[str, ...] = ()
-    """Mirrors that the group reads on this cluster; if there are any, nothing was copied."""
+    """Mirrors that the group reads on this cluster. If there are any, nothing was copied."""
     own: tuple[str, ...] = ()
-    """Mirrors with offsets that the group committed on this cluster, which were left unchanged."""
+    """Mirrors with unchanged offsets, because the group itself committed them on this cluster."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Access rules of one topic or namespace, path → operations (`resources/acls.py`)."""
+"""Operations of access rules of one topic or namespace by path (`resources/acls.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Access rules by full name; names without rules are absent."""
+    """Access rules by full name. Names without rules are absent."""
 
     topics: Mapping[str, RuleFields] = field(default_factory=dict)
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
 
 
-# ACL filters of a link, with Kafka's meaning: an absent field matches anything. Of a rule, a filter takes only the
-# operations that match.
+# ACL filters of a link have Kafka's meaning: an absent field matches anything. A filter takes only the matching
+# operations of a rule.
 
 
 _ANY: Final = frozenset({"any", "*"})
@@ -904,7 +903,7 @@ PREFIXED: Final = "prefixed"
 
 
 def filter_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
-    """Return the access rules that a link's filters match; names without any are absent."""
+    """Return the access rules that a link's filters match. Names without any are absent."""
     topics = {name: _take_rules(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
     namespaces = {name: _take_rules(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
     return AccessRules(
@@ -920,7 +919,6 @@ def _take_rules(filters: Iterable[AclFilter], where: str, fields: RuleFields, *,
 
 
 def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:
-    """Return the part of a rule that a filter matches, if any."""
     who = (
         _matches_text(acl_filter.principal, rule.principal)
         and _matches_text(acl_filter.host, rule.host)
@@ -939,7 +937,6 @@ def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_to
 
 
 def _resolve_pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
-    """Return the pattern type and full name that a rule matches."""
     if is_topic:
         return LITERAL, where
     return (PREFIXED, f"{where}:{name[:-1]}") if name.endswith("*") else (LITERAL, f"{where}:{name}")
@@ -947,7 +944,7 @@ def _resolve_pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str
 
 def _matches_pattern(acl_filter: AclFilter, kind: str, name: str) -> bool:
     pattern_type = acl_filter.pattern_type.lower()
-    if pattern_type == "match":  # `match` includes every rule that applies to a resource of that name
+    if pattern_type == "match":  # `match` includes every rule that applies to a resource of that name.
         return acl_filter.resource_name == "*" or (
             acl_filter.resource_name.startswith(name) if kind == PREFIXED else acl_filter.resource_name == name
         )
@@ -966,9 +963,9 @@ def _matches_word(wanted: str, actual: str) -> bool:
 def plan_rule_changes(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
-    """Return the changes to the present rules, and the rules that the link owns afterwards, by path.
+    """Return the changes to the current rules, and the rules that the link owns afterwards, by path.
 
-    `before` are the rules it owned. A link owns only rules that it created, and deletes them when the source does.
+    `before` are the rules that it owned. A link owns only rules that it created, and deletes them with the source's.
     """
     changes: dict[str, tuple[str, ...] | None] = {}
     own: dict[str, tuple[str, ...]] = {}

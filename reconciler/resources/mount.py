@@ -66,11 +66,11 @@ class MountingSpec(Model):
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
             raise build_refusal_error(FieldProblem("a timeout must be more than 0", hint=hint))
-        return None if timeout == UNLIMITED else timeout  # jobs would treat -1 as a time that is over
+        return None if timeout == UNLIMITED else timeout  # Jobs would treat -1 as an elapsed time.
 
 
 class Mounting(Model):
-    """Whether a topic is attached to a cluster or stored detached in object storage."""
+    """Declares whether a topic is attached to a cluster or detached in object storage."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Mounting"] = Field(default="Mounting", description="What this document declares.")
@@ -112,34 +112,34 @@ class Mounting(Model):
 
 @dataclass(frozen=True, slots=True)
 class RecoverableTopic:
-    """A topic in object storage that can be recovered; sizes are those of the copy."""
+    """Topic in object storage that can be recovered. Sizes are those of the copy."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, namespace included."""
+    """`<topic>/<cluster uuid>/<initial revision>`, including the namespace."""
     full_name: str
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Its effective configs, including inherited ones."""
+    """Effective configs, including inherited ones."""
     bytes: int = 0
     records: int = 0
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Partition → (first offset, next offset to be uploaded); absent if nothing was uploaded."""
+    """(first offset, next offset to upload) by partition; absent if nothing was uploaded."""
     ages: tuple[tuple[int, int], ...] = ()
-    """(newest timestamp in ms, bytes) of its segments, or of runs of segments."""
+    """(newest timestamp in ms, size in bytes) of its segments, or of runs of segments."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Those of `configs` that the topic set itself, not inherited."""
+    """Part of `configs` that the topic set itself."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """Defaults of the cluster at its creation, including overridden ones."""
+    """Cluster defaults at the topic's creation, including overridden ones."""
     uploaded_ms: int | None = None
-    """When its last segment was uploaded, by timestamps of records; `None`: never."""
+    """Time of the last segment upload in ms, by record timestamps; `None` without uploads."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Group → partition → next offset to read, from the backup of the lost cluster."""
+    """Next offset to read by group and partition, from the lost cluster's backup."""
     groups_error: UserError | None = None
-    """Why the offsets of groups are unusable."""
+    """Why the group offsets are unusable."""
 
     def list_clamped_offsets(self) -> tuple[ClampedOffset, ...]:
-        """Return the committed offsets beyond the uploaded end, which are reset to that end."""
+        """Return the committed offsets beyond the uploaded end. They are reset to that end."""
         ends = {number: end for number, (_, end) in self.ends.items()}
         return tuple(
             ClampedOffset(group, number, offset, ends.get(number, 0))
@@ -151,7 +151,7 @@ class RecoverableTopic:
 
 @dataclass(frozen=True, slots=True)
 class ClampedOffset:
-    """A committed offset beyond the end of a restored partition."""
+    """Committed offset beyond the end of a restored partition."""
 
     group: str
     partition: int
@@ -160,7 +160,7 @@ class ClampedOffset:
 
 
 Recoveries: TypeAlias = Mapping[Address, RecoverableTopic | UserError]
-"""Address of the topic to be created → what object storage has of it, or why it cannot be created."""
+"""Object storage's contents for a new topic by address, or the error if it cannot be created."""
 
 
 MIGRATING: Final = "MIGRATING"
@@ -169,44 +169,44 @@ MIGRATING: Final = "MIGRATING"
 
 @dataclass(frozen=True, slots=True)
 class MountableTopic:
-    """A topic that was ever detached; sizes are from its last detachment."""
+    """Topic that was detached at least once. Sizes are from its last detachment."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`: permanent, namespace included."""
+    """Permanent `<topic>/<cluster uuid>/<initial revision>`, including the namespace."""
     full_name: str
-    """The name with which it was created and is mounted; aliases are not stored."""
+    """Name at its creation, under which it is mounted. Aliases are not stored."""
     state: Literal["detached", "claimed", "mounted"]
     owner: str | None
-    """Id of the cluster that mounts it or has it mounted; of its last cluster if detached."""
+    """Id of the cluster that mounts or has mounted it; if detached, of its last cluster."""
     name: str
-    """Its present or last name on the owner's cluster."""
+    """Current or last name on the owner's cluster."""
     partitions: int | None = 0
     """`None`, as of `records` and `bytes`: only the platform can read it."""
     records: int | None = 0
-    """Records in object storage, without those that its owner did not upload."""
+    """Number of records in object storage, without those that its owner did not upload."""
     bytes: int | None = 0
     at_ms: int | None = None
-    """When it came into its state."""
+    """Time in ms of entry into its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountSource:
-    """The topic that a planned mounting attaches."""
+    """Topic that a planned mounting attaches."""
 
     location: str
     recoverable: RecoverableTopic | None
-    """The topic in object storage; `None` if it is still attached, and this plan detaches it first."""
+    """Topic in object storage; `None` if it is still attached, so that this plan detaches it first."""
     unmounts: Address | None = None
-    """The mounting of this plan that detaches it."""
+    """Mounting of this plan that detaches the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemountedTopic:
-    """A topic that a command mounted under another name or on another cluster."""
+    """Topic that a command mounted under another name or on another cluster."""
 
     location: str
     topic: Address | None
-    """Its present address; `None` on a cluster that was not read."""
+    """Current address; `None` on a cluster that was not read."""
     owner: str
     name: str
 
@@ -216,22 +216,21 @@ class RemountedTopic:
 
 
 Mounts: TypeAlias = Mapping[Address, MountSource | UserError]
-"""Address of a mounting whose topic is not attached → what it attaches, or why it cannot."""
+"""Topic to attach, or the error, by address of a mounting whose topic is not attached."""
 
 
 Direction: TypeAlias = Literal["inbound", "outbound"]
-"""inbound: a mount; outbound: an unmount."""
+"""`inbound` is a mount, `outbound` an unmount."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migrant:
-    """A topic in a migration."""
+    """Topic in a migration."""
 
     full_name: str
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, permanent."""
     mounting: str | None
-    """The Mounting that started it. Null if a command did."""
+    """Mounting that started it; null for a command."""
     partitions: int | None = None
     """Null if the topic is not on the cluster."""
     is_closed: bool = False
@@ -240,45 +239,45 @@ class Migrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """A migration of one cluster, in its present state."""
+    """Migration of one cluster in its current state."""
 
     id: int
     """Unique within the cluster."""
     direction: Direction
-    """inbound: a mount; outbound: an unmount."""
+    """`inbound` is a mount, `outbound` an unmount."""
     state: str
-    """A `lifecycles.MigrationState`; its table lists the possible verbs."""
+    """A `lifecycles.MigrationState`, whose table lists the allowed verbs."""
     topics: tuple[Migrant, ...]
     created_ms: int
     completed_ms: int | None = None
-    """Null until it has ended."""
+    """Null until the migration has ended."""
     bytes_left: int | None = None
-    """Stored bytes to be uploaded. Null for a mount, or if all is uploaded."""
+    """Stored size in bytes to upload. Null for a mount, or if everything is uploaded."""
     is_automatic: bool = True
-    """Whether it continues by itself from state to state."""
+    """Whether the migration continues from state to state without commands."""
     by_jobs: bool = False
-    """Whether jobs of an apply execute it; no other process continues it."""
+    """Whether jobs of an apply execute it. No other process continues it."""
     waits: tuple[str, ...] = ()
-    """Known reasons why it waits."""
+    """Known reasons for a wait."""
 
 
 def explain_release(release: str, *, is_mounted: bool) -> str:
-    """Return the hint for a topic that another cluster has or mounts; the command `release` is the last resort."""
+    """Return the hint for a topic that another cluster has or mounts; command `release` is the last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
     return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is lost permanently: {release}"
 
 
 Phase: TypeAlias = Literal["whole", "prepare", "finish"]
-"""Part of a manual migration: all; until its topics are prepared and still served; from prepared to complete."""
+"""Part of a manual migration. `prepare` ends while prepared topics are still served; `finish` does the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandMigration:
-    """A migration of several topics that a command requests."""
+    """Migration of several topics that a command requests."""
 
     direction: Direction
     topics: Mapping[str, str]
-    """Full name on this cluster → location."""
+    """Locations by full name on this cluster."""
     phase: Phase = "whole"
 
 
@@ -286,7 +285,7 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
 _NO_LIMIT_UNLESS_SET: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
 _NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
-"""Configs whose presence changes other rules whatever their value; so they have no default to pin."""
+"""Configs whose presence changes other rules at any value, so that they have no default to pin."""
 
 
 def pin_configs(
@@ -295,10 +294,11 @@ def pin_configs(
     effective: Mapping[str, str],
     known: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS,
 ) -> dict[str, str]:
-    """Return the configs that a topic must set to keep its behavior below the tiers `around` it.
+    """Return the configs that a topic must set to keep its behavior below the levels in `around`.
 
     `own` are the configs it set, `effective` all that applied; others had the defaults of `known`. Equal inherited
-    configs stay inherited. Repeats until nothing is missing, because a config can hide its synonyms.
+    configs
+    stay inherited. Repeats until no config is missing, because a config can hide its synonyms.
     """
     pins = dict(own)
     while missing := {
@@ -322,7 +322,6 @@ def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[s
 def _missing_configs(
     now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]
 ) -> list[tuple[str, str]]:
-    """Return the (config, former value) pairs that applied to a topic and no longer do."""
     missing = []
     for key in sorted({*now, *effective} - {_ONLY_AT_CREATION}):
         default = _find_default(key, known)
@@ -339,7 +338,7 @@ def _find_default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
 
 
 def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
-    """Return the configs that restore the former tiering; an unset config cannot be pinned by value."""
+    """Return the configs that restore the former tiered storage. An unset config cannot be pinned by value."""
     pins: dict[str, str] = {}
     if (switches := read_switches(before)) != read_switches(now):
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
@@ -347,7 +346,7 @@ def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
         pins["remote.log.disable.policy"] = policy
     limits, now_limits = _list_limits(read_targets(before)), _list_limits(read_targets(now))
     changed = {key: _format_limit(limit) for key, limit in limits.items() if limit != now_limits[key]}
-    # The local target also raises the total, so pinning the local one is enough.
+    # The local target also raises the total, so it is enough to pin the local one.
     return pins | ({key: value for key, value in changed.items() if "local" in key} or changed)
 
 
@@ -367,7 +366,7 @@ def _format_limit(value: int | None) -> str:
 def drop_origins(configs: Configs) -> dict[str, str]:
     """Return the values without origins, for the cluster that mounts the topic.
 
-    A default local target is capped at the total: as the topic's own config it would raise the total.
+    A default local target is capped at the total, because as the topic's own config it would raise the total.
     """
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
@@ -379,13 +378,13 @@ def drop_origins(configs: Configs) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTopics:
-    """What object storage has for a plan."""
+    """Contents of object storage for a plan."""
 
     recoveries: Recoveries = field(default_factory=dict)
-    """New topics to be created from object storage."""
+    """New topics to create from object storage."""
     mounts: Mounts = field(default_factory=dict)
-    """Topics to be attached by mountings."""
+    """Topics that mountings attach."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """Locations of recorded topics that a command unmounted; for an order, also of others whose names it uses."""
+    """Locations of recorded topics that a command unmounted. Orders include other topics whose names they use."""
     mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)
     """Recorded topics that a command mounted under another name."""

@@ -22,7 +22,7 @@ from reconciler.resources.configs import Configs
 
 
 class Quotas(Model):
-    """Limits of a namespace including nested ones, checked at plan; growth beyond them is rejected."""
+    """Limits of a namespace including nested ones. Plans check them, and reject growth beyond them."""
 
     topics: Count | None = Field(default=None, description="Most topics, nested tiers included.", examples=[100])
     partitions: Count | None = Field(default=None, description="Most partitions, all topics together.", examples=[2000])
@@ -32,7 +32,7 @@ class Quotas(Model):
 
 
 class Encryption(Model):
-    """The key that encrypts objects of a namespace."""
+    """Key that encrypts objects of a namespace."""
 
     kms_key_id: str = Field(
         min_length=1,
@@ -42,7 +42,7 @@ class Encryption(Model):
 
 
 class NamespaceSpec(Model):
-    """Settings that everything in a namespace inherits."""
+    """Settings that all namespaces and topics in a namespace inherit."""
 
     configs: Configs = Field(
         default_factory=dict,
@@ -69,7 +69,7 @@ class NamespaceSpec(Model):
 
 
 class Namespace(Model):
-    """A hierarchical group of topics. Declaring one creates every tier above it."""
+    """Hierarchical group of topics. Declaring one creates every level above it."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Namespace"] = Field(default="Namespace", description="What this document declares.")

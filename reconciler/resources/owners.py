@@ -1,6 +1,6 @@
-"""Owners of a cluster's resources: which workspace owns which key, and how it takes or releases keys. Pure.
+"""Owners of a cluster's resources: which workspace owns a key, and how it takes or releases keys. Pure.
 
-Platforms store, for each key, the lineage of the state that owns it, and the workspace of each lineage. Keys omit the
+For each key, platforms store the lineage of the state that owns it, and for each lineage its workspace. Keys omit the
 cluster's name, which may differ between workspaces.
 """
 
@@ -19,7 +19,7 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class ResourceOwner:
-    """A workspace in one environment, with the state that records its resources."""
+    """Workspace in one environment, with the state that records its resources."""
 
     workspace: str
     environment: str | None
@@ -30,18 +30,18 @@ class ResourceOwner:
 
     @classmethod
     def create(cls, workspace: str, environment: str | None, lineage: str, location: str) -> ResourceOwner:
-        """Return the owner; credentials and query parameters are removed from the location."""
+        """Return the owner. Credentials and query parameters are removed from the location."""
         return cls(workspace, environment, lineage, _CREDENTIALS.sub("", location.partition("?")[0]))
 
     def is_same(self, other: ResourceOwner) -> bool:
-        """Return whether both are the same: by lineage, or by name and location if the state was created again."""
+        """Return whether both have the same lineage or, if the state was recreated, the same name and location."""
         if self.lineage and self.lineage == other.lineage:
             return True
         mine, theirs = ((owner.workspace, owner.environment, owner.state) for owner in (self, other))
         return mine == theirs
 
     def __str__(self) -> str:
-        """Return the text for messages."""
+        """Return the displayed text."""
         where = f" in environment {self.environment!r}" if self.environment is not None else ""
         return f"workspace {self.workspace!r}{where} (state {self.state})"
 
@@ -56,9 +56,10 @@ class ResourceOwner:
 
 
 def build_owner_key(address: Address, resource: object = None) -> str | None:
-    """Return the key of a resource's owner on its cluster; `None` if it has none.
+    """Return the key of a resource's owner on its cluster, or `None` if it cannot have one.
 
-    A topic, its mirror and its mounting share a key. Clusters have no owner: several workspaces may declare one.
+    A topic, its mirror and its mounting share a key. Clusters have no owner, because several workspaces may declare
+    one.
     """
     kind = kind_of(address)
     match kind:
@@ -77,9 +78,7 @@ class Owners:
     """Owners of the resources of one cluster."""
 
     workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Lineage → workspace."""
     lineages_by_key: Mapping[str, str] = field(default_factory=dict)
-    """Key → lineage."""
     unsupported_reason: str | None = None
     """Why this cluster does not store owners; `None` if it does."""
 
@@ -89,31 +88,30 @@ class Owners:
         return None if lineage is None else self.workspaces.get(lineage)
 
     def find_other_owner(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
-        """Return the owner of a key if it is not the workspace `me`."""
+        """Return the owner of a key unless it is the workspace `me`."""
         owner = self.find_owner(key)
         return None if owner is None or (me is not None and owner.is_same(me)) else owner
 
 
 NOBODY: Final = Owners()
-"""Owners of a cluster on which nothing is owned."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """All keys that one workspace owns from now on; its other keys become free. Applied completely or not at all."""
+    """All keys that a workspace owns afterwards. Its other keys become free. Applied completely or not at all."""
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
-    """Key → the other owner from whom it may be taken; `None` if it must be free."""
+    """Owner that may lose the key, by key; `None` if the key must be free."""
     keep: Collection[str] = ()
-    """Other keys that stay ours, unless another owns them."""
+    """Other keys that the workspace continues to own unless another owns them."""
     makes_cluster: bool = False
-    """Create the cluster first if it does not exist: if several processes create it, one owns the keys."""
+    """Whether to create the cluster first. If several processes create it, one owns the keys."""
 
     def compute_changes(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
-        """Return the new lineage of each changed key (`None`: free), and the keys of `take` that others own.
+        """Return the new lineage of each changed key (`None` frees it), and the keys of `take` that others own.
 
-        `held` are the present owners. If others own a key of `take`, nothing changes.
+        `held` are the current owners. If others own a key of `take`, nothing changes.
         """
         refused = dict(self._find_refused(held))
         if refused:
@@ -138,7 +136,7 @@ class OwnerChange:
     def find_changed_workspaces(
         self, held: Owners, changes: Mapping[str, str | None]
     ) -> dict[str, ResourceOwner | None]:
-        """Return the entries of workspaces to write: ours, and `None` for those left without keys."""
+        """Return the workspace entries to write. An entry is `None` for a workspace without keys."""
         what = {**held.lineages_by_key, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}
         gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.workspaces if lineage not in used}

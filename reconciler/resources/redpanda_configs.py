@@ -1,4 +1,4 @@
-"""The topic configs of Redpanda by version and storage mode, and its internal topics."""
+"""Topic configs of Redpanda by version and storage mode, and its internal topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIRE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "remote.write": "redpanda.remote.write",
     }
 )
-"""Our name of a config, the same on embedded clusters → Redpanda's name of it."""
+"""Redpanda's name by the config's name in files, which embedded clusters share."""
 
 STORAGE_MODE: Final = "redpanda.storage.mode"
 
@@ -69,7 +69,6 @@ _SINCE: Final[Mapping[tuple[int, int], tuple[ConfigKey, ...]]] = MappingProxyTyp
         ),
     }
 )
-"""First version → the configs that it added."""
 
 NEVER_REPORTED: Final = frozenset(
     {
@@ -88,7 +87,7 @@ NEVER_REPORTED: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Kafka's configs that Redpanda accepts, ignores, and does not report (redpanda.md, 13); they cannot be managed."""
+"""Kafka configs that Redpanda accepts, ignores and does not report (redpanda.md, 13). They cannot be managed."""
 
 VALID_IN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -111,7 +110,7 @@ VALID_IN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         ),
     }
 )
-"""Config → the storage modes in which it has an effect; all if absent (redpanda.md, R5)."""
+"""Storage modes in which a config has an effect. Absent configs have an effect in all (redpanda.md, R5)."""
 
 REDPANDA_INTERNAL: Final = (
     "__consumer_offsets",
@@ -122,7 +121,6 @@ REDPANDA_INTERNAL: Final = (
     "_schemas",
     LEDGER,
 )
-"""Internal topics of Redpanda, and ours."""
 
 PROPERTY_OF: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -143,11 +141,11 @@ PROPERTY_OF: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "segment.ms": ("log_segment_ms",),
     }
 )
-"""Config of topics → the cluster properties that are its default, the first that exists."""
+"""Cluster properties that are a topic config's default. The first existing one applies."""
 
 
 def redpanda_configs(listed: Iterable[str], version: tuple[int, int]) -> Mapping[str, ConfigKey]:
-    """Return the catalog of a cluster; `listed`: configs that its brokers report for a topic, `version`: as (26, 1).
+    """Return the catalog of a cluster whose brokers report the configs `listed`; `version` is such as (26, 1).
 
     Unknown configs are strings.
     """

@@ -1,4 +1,4 @@
-"""The TieringPolicy kind, and the meaning of tiering configs on each platform (KIP-405)."""
+"""The TieringPolicy kind, and the meaning of tiered storage configs on each platform (KIP-405)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from reconciler.resources.configs import format_value
 
 
 class RetentionSpec(Model):
-    """Limits by time and by size, whichever removes more. Bytes are per partition."""
+    """Limits by time and by size. Both apply; sizes are bytes per partition."""
 
     time: DurationMs | None = Field(default=None, description="How long records are kept.", examples=["30d"])
     bytes: SizeBytes | None = Field(default=None, description="How many bytes per partition.", examples=["500GiB"])
 
 
 class LocalRetentionSpec(RetentionSpec):
-    """What stays on local disk."""
+    """Retention on local disk."""
 
     strict: Flag | None = Field(
         default=None, description="Expire by these targets at once, not only when space is needed.", examples=[False]
@@ -30,7 +30,7 @@ class LocalRetentionSpec(RetentionSpec):
 
 
 class TieringPolicySpec(Model):
-    """Settings of a policy; the platform decides those that are absent."""
+    """Settings of a policy. The platform decides absent ones."""
 
     remote_write: Flag | None = Field(default=None, description="Upload to object storage.", examples=[True])
     remote_read: Flag | None = Field(default=None, description="Read from object storage.", examples=[True])
@@ -59,7 +59,7 @@ class TieringPolicySpec(Model):
 
 
 class TieringPolicy(Model):
-    """Tiering and retention of topics."""
+    """Tiered storage and retention of topics."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["TieringPolicy"] = Field(default="TieringPolicy", description="What this document declares.")
@@ -73,19 +73,18 @@ class TieringPolicy(Model):
 
     @property
     def cluster(self) -> None:
-        """A policy belongs to no cluster."""
+        """`None`, because a policy belongs to no cluster."""
         return
 
 
-# Rules of Redpanda; Kafka's configs (KIP-405, KIP-950) apply where Redpanda's are not set.
+# Rules of Redpanda. Kafka's configs (KIP-405, KIP-950) apply where Redpanda's are not set.
 
 
 Configs: TypeAlias = Mapping[str, tuple[str, str]]
-"""Config key → (value, origin); the origin `cluster` marks defaults of the cluster."""
+"""(value, origin) by config. The origin `cluster` marks defaults of the cluster."""
 
 CLUSTER: Final = "cluster"
 RETAIN: Final = "retain"
-"""Disable policy that deletes nothing (KIP-950)."""
 SWITCHES: Final = frozenset(
     {
         "remote.log.copy.disable",
@@ -96,7 +95,6 @@ SWITCHES: Final = frozenset(
         "remote.write",
     }
 )
-"""Configs that switch tiering on and off."""
 _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "remote.storage.enable": ("remote.write", "remote.read"),
     "remote.log.copy.disable": ("remote.write",),
@@ -104,7 +102,6 @@ _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "local.retention.bytes": ("retention.local.target.bytes",),
     "remote.log.delete.on.disable": ("remote.log.disable.policy",),
 }
-"""Kafka's config → Redpanda's equivalents, over which it wins within one tier."""
 _DEFAULT: Final = "not set: the default"
 _TOTAL_MS: Final = 7 * 24 * 60 * 60 * 1000
 _LOCAL_MS: Final = 24 * 60 * 60 * 1000
@@ -112,20 +109,23 @@ _LOCAL_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Whether a topic uploads to and fetches from the remote tier."""
+    """Whether a topic uploads to and fetches from object storage."""
 
     write: bool
     read: bool
 
     @property
     def is_off(self) -> bool:
-        """Return whether both are off, which KIP-950 calls disabled."""
+        """Return whether upload and fetch are off, which KIP-950 calls disabled."""
         return not (self.write or self.read)
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Retention of a tiered topic, per partition, in ms and bytes; `None` for no limit. `rules` explains each value."""
+    """Retention of a tiered topic per partition, in ms and bytes; `None` means no limit.
+
+    `rules` explains each value.
+    """
 
     total_ms: int | None
     total_bytes: int | None
@@ -136,7 +136,7 @@ class Targets:
 
 
 def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
-    """Apply the configs of a nearer tier to the effective ones: it wins, also over synonyms."""
+    """Apply a nearer level's configs to the effective ones. They override them and their synonyms."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
             for hidden in _HIDDEN_BY[word]:
@@ -168,7 +168,7 @@ def explain_switches(configs: Configs) -> Mapping[str, str]:
 
 
 def read_disable_policy(configs: Configs) -> str:
-    """Return what disabling does to remote data: `retain`, unless `delete` is set (F-K-052)."""
+    """Return the effect of disabling on remote data: `retain`, unless `delete` is set (F-K-052)."""
     policy = configs.get("remote.log.disable.policy")
     if policy is not None:
         return policy[0]
@@ -251,35 +251,35 @@ def _is_true(configs: Configs, key: str) -> bool:
     return _read_boolean(configs, key) or False
 
 
-# Tiered storage in Kafka's configs. `remote.storage.enable` tiers a topic and makes remote records readable. Switching
-# it off can delete them; to keep them, only copying is switched off (KIP-950, Kafka 3.9).
+# Tiered storage in Kafka's configs. `remote.storage.enable` tiers a topic and makes remote records readable. Disabling
+# it can delete them. To keep them, only copying is disabled (KIP-950, Kafka 3.9).
 
 
 ENABLE: Final = "remote.storage.enable"
 COPY_DISABLE: Final = "remote.log.copy.disable"
 DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
 TOTALS: Final[Mapping[str, str]] = {"local.retention.ms": "retention.ms", "local.retention.bytes": "retention.bytes"}
-"""Local limit → the total that bounds it."""
+"""Total limit by the local limit that it bounds."""
 LAGS: Final[Mapping[str, str]] = {
     "remote.copy.lag.ms": "local.retention.ms",
     "remote.copy.lag.bytes": "local.retention.bytes",
 }
-"""KIP-1241: delay before a record is uploaded → the local limit that bounds it."""
+"""Local limit by the upload delay that it bounds (KIP-1241)."""
 AS_TOTAL: Final = "-2"
 OFF: Final = "tiering off"
-"""Placeholder, not a config, for a policy that switches tiering off, until it is known whether the topic is tiered. Its
-value is `retain` or `delete`.
+"""Placeholder for a policy that disables tiered storage, until the topic's current tiering is known. Its value is
+`retain` or `delete`.
 """
 
 ConfigLayer: TypeAlias = dict[str, tuple[str, str]]
-"""Config → (value, address of its origin)."""
+"""(value, address of its origin) by config."""
 
 RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAGS})
-"""Configs that depend on the switch."""
+"""Configs that depend on `remote.storage.enable`."""
 
 
 def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs of a policy, without absent settings and those that `find_inexpressible` yields."""
+    """Return the configs of a policy. Absent settings and those of `find_inexpressible` are omitted."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}
@@ -296,7 +296,7 @@ def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
 
 
 def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the settings of a policy that Kafka cannot express: path of the field, and reason."""
+    """Yield a policy's settings that Kafka cannot express: path of the field, and reason."""
     if policy.remote_write and policy.remote_read is False:
         yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
     elif policy.remote_write is None and policy.remote_read is not None:
@@ -310,7 +310,7 @@ def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, .
 
 
 def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
-    """Apply a nearer tier to those above it; its switch replaces the whole switch above."""
+    """Apply a nearer level to those above it. Its switch replaces the whole switch above."""
     if OFF in own:
         above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
     elif own.keys() & {ENABLE, COPY_DISABLE}:
@@ -319,10 +319,10 @@ def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
 
 
 def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> ConfigLayer:
-    """Resolve the policy of a layer for one topic, whose present configs are `seen`.
+    """Resolve the policy of a layer for one topic, whose current configs are `seen`.
 
-    Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because `retain`
-    would switch its tiering on.
+    Enabling resumes paused copying. Disabling sets nothing on a topic that was never tiered, because `retain` would
+    enable its tiered storage.
     """
     if OFF not in layer:
         value, origin = layer.get(ENABLE, ("", ""))
@@ -333,7 +333,7 @@ def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, c
     remaining = {key: held for key, held in layer.items() if key != OFF and not (key in TOTALS and held[1] == origin)}
     words: dict[str, str] = {}
     if not can_untier:
-        words = {ENABLE: "false"} if was_switched else {}  # before KIP-950; rejected if tiering is on
+        words = {ENABLE: "false"} if was_switched else {}  # Before KIP-950. Brokers reject it on a tiered topic.
     elif policy == "delete" and was_switched:
         words = {ENABLE: "false", DELETE_ON_DISABLE: "true"}
     elif is_tiered:
@@ -345,9 +345,9 @@ def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, c
 
 
 def find_refused_configs(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield what brokers reject in a tiered topic's effective configs: keys, reason, remedy (V2 to V5, V10).
+    """Yield refused effective configs of a tiered topic: keys, reason, remedy (V2 to V5, V10).
 
-    Brokers check nothing unless tiering is on.
+    Brokers check nothing unless tiered storage is enabled.
     """
     if configs.get(ENABLE) != "true":
         return
@@ -387,7 +387,7 @@ def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tup
 
 
 def find_ineffective_configs(configs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configs without effect that brokers accept on an untiered topic."""
+    """Return the configs without effect that brokers accept on a topic without tiered storage."""
     if configs.get(ENABLE) == "true":
         return ()
     idle = {COPY_DISABLE: "false", **dict.fromkeys(TOTALS, AS_TOTAL), **dict.fromkeys(LAGS, "0")}

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 KEY_PREFIX: Final = 256
-"""Number of bytes of a key that are shown."""
+"""Maximum bytes of a key that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of records in bytes: key, value and headers. Median and p99 are exact up to 0.01 % of the ranks."""
+    """Record sizes in bytes: key, value and headers. Median and p99 are exact up to 0.01 % of the ranks."""
 
     min: int
     median: int
@@ -21,14 +21,14 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without records, between the timestamps of two."""
+    """Time without records, between the timestamps of two records."""
 
     start_ms: int
     end_ms: int
 
     @property
     def length_ms(self) -> int:
-        """Length in ms."""
+        """Length of the gap in ms."""
         return self.end_ms - self.start_ms
 
 
@@ -38,20 +38,20 @@ class Counts:
 
     records: int = 0
     bytes: int = 0
-    """Bytes of keys, values and headers, uncompressed."""
+    """Uncompressed size of keys, values and headers in bytes."""
     first_offset: int | None = None
-    """Offset of an existing record. Null without records."""
+    """Offset of the first existing record. Null without records."""
     last_offset: int | None = None
     first_ms: int | None = None
-    """Earliest timestamp. Null if no record has one."""
+    """Earliest timestamp in ms. Null if no record has one."""
     last_ms: int | None = None
-    """Latest timestamp."""
+    """Latest timestamp in ms."""
     null_keys: int = 0
     null_values: int = 0
     tombstones: int = 0
-    """Null values with a key."""
+    """Number of null values with a key."""
     old_records: int = 0
-    """Records before the requested time."""
+    """Number of records before the requested time."""
     old_bytes: int = 0
     sizes: Sizes | None = None
     """Null without records."""
@@ -59,7 +59,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """Keys of a partition, and records that newer ones with the same key supersede."""
+    """Keys of a partition, and records that newer records with the same key supersede."""
 
     keys: int = 0
     superseded_records: int = 0
@@ -68,28 +68,28 @@ class KeyCounts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProfile:
-    """One partition."""
+    """Profile of one partition."""
 
     partition: int
     counts: Counts = Counts()
     keys: KeyCounts = KeyCounts()
     gap: Gap | None = None
-    """Longest gap between two records. Null if all are below a second."""
+    """Longest gap between two records. Null if all are shorter than a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyProfile:
-    """One of at most ten keys with very many records."""
+    """One of at most ten keys with the most records."""
 
     prefix: bytes
     """First `KEY_PREFIX` bytes."""
     key_bytes: int
-    """Length of the whole key."""
+    """Length of the whole key in bytes."""
     records: int
     bytes: int
-    """Bytes of keys, values and headers, uncompressed."""
+    """Uncompressed size of keys, values and headers in bytes."""
     partitions: int
-    """Number of partitions that contain it."""
+    """Number of partitions that contain the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ class Profile:
     partitions: tuple[PartitionProfile, ...]
     counts: Counts = Counts()
     keys: int = 0
-    """Distinct keys of all partitions."""
+    """Number of distinct keys in all partitions."""
     scattered_keys: int = 0
-    """Keys in more than one partition."""
+    """Number of keys in more than one partition."""
     top_keys: tuple[KeyProfile, ...] = ()
-    """Keys with the most records, in descending order; at most ten."""
+    """At most ten keys with the most records, in descending order."""
     timeline: Timeline | None = None
     """Null if no record has a timestamp."""
 
@@ -123,12 +123,12 @@ class Profile:
 
     @property
     def superseded_bytes(self) -> int:
-        """Return the bytes of `superseded_records`."""
+        """Return the size of `superseded_records` in bytes."""
         return sum(partition.keys.superseded_bytes for partition in self.partitions)
 
     @property
     def skew(self) -> float | None:
-        """Return the size of the largest partition relative to the average; `None` without bytes."""
+        """Return the largest partition's size divided by the average; `None` if the topic has no bytes."""
         total = self.counts.bytes
         return (
             max(partition.counts.bytes for partition in self.partitions) * len(self.partitions) / total

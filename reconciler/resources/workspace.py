@@ -21,7 +21,7 @@ def _parse_day(value: object) -> object:
     if isinstance(value, date):
         return value
     try:
-        # pydantic would read a number as seconds since 1970
+        # pydantic would read a number as seconds since 1970.
         return date.fromisoformat(value if isinstance(value, str) else "")
     except ValueError as error:
         message = "not a date such as 2026-12-01"
@@ -43,7 +43,7 @@ def _check_action(action: str) -> str:
 
 
 class Allowance(Model):
-    """A blocked action that was reviewed and is allowed until a day."""
+    """Blocked action that was reviewed and is allowed until a day."""
 
     action: Annotated[str, AfterValidator(_check_action)] = Field(
         description="VERB:ADDRESS; `*` in the address matches any characters.",
@@ -55,7 +55,7 @@ class Allowance(Model):
 
 
 class IgnoredDrift(Model):
-    """A field that may differ from the files until a day; it is not changed, and listed."""
+    """Field that may differ from the files until a day. It is reported, but not changed."""
 
     match: str = Field(description="Pattern over addresses.", examples=["topic/west/shop:*"])
     field: str = Field(description="Path of the field.", examples=["configs.retention.ms"])
@@ -67,7 +67,7 @@ Number = Annotated[int, Field(strict=True)]
 
 
 class Between(Model):
-    """Bounds of a number, both included."""
+    """Inclusive bounds of a number."""
 
     min: Number | None = Field(default=None, description="The least.", examples=[3])
     max: Number | None = Field(default=None, description="The most.", examples=[60])
@@ -144,7 +144,7 @@ class Requirement(Model):
 
 
 class Rule(Model):
-    """A convention, and the message for violations."""
+    """Convention with the message for violations."""
 
     match: str = Field(description="Pattern over addresses.", examples=["topic/*/shop:*"])
     require: Requirement = Field(
@@ -175,7 +175,7 @@ Limit = Annotated[
 
 
 class Guards(Model):
-    """Rules that can refuse a plan."""
+    """Rules that can reject a plan."""
 
     max_deletes: Limit = Field(
         default=5,
@@ -214,11 +214,10 @@ _REFERENCE_PATTERN: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file
 
 
 IN_PROCESS: Final = "in process"
-"""The engine of jobs that run in threads of this process."""
+"""Engine of jobs that run in threads of this process."""
 SPARK_START_S: Final = 6
-"""Seconds from the start of a local Spark to its first task, on two cores."""
 IN_PROCESS_BELOW: Final = 64 << 20
-"""Stored bytes that threads of one process copy faster than a JVM starts."""
+"""Stored size in bytes that one process's threads copy faster than a JVM starts."""
 
 
 _LOCAL: Final = "local[*]"
@@ -230,13 +229,13 @@ def parse_connect_address(url: str) -> tuple[str, int]:
     """Return host and port of a Spark Connect server.
 
     Raises:
-        ValueError: The URL names none.
+        ValueError: The URL has no host or port.
     """
     parts = urlsplit(url)
     if parts.scheme != "sc" or not parts.hostname:
         message = "not sc://host"
         raise ValueError(message)
-    parts.hostname.encode("idna")  # raises for names such as `spark..local`, as a connection would
+    parts.hostname.encode("idna")  # Raises for names such as `spark..local`, like a connection.
     return parts.hostname, parts.port or _CONNECT_PORT
 
 
@@ -279,7 +278,7 @@ class SparkSpec(Model):
         if remote is not None:
             try:
                 parse_connect_address(remote)
-            except ValueError as error:  # also raised for a port that is not a number
+            except ValueError as error:  # Also raised for a port that is not a number.
                 raise build_refusal_error(
                     FieldProblem("names no Spark Connect server", "Write sc://host:15002")
                 ) from error
@@ -311,7 +310,7 @@ class SparkSpec(Model):
 
     @property
     def in_process_limit(self) -> int:
-        """Limit in stored bytes below which a job runs in this process; 0: never."""
+        """Stored size in bytes below which a job runs in this process; 0 means never."""
         return 0 if self.engine == "spark" else self.in_process_below
 
     @property
@@ -373,7 +372,7 @@ class WorkspaceSpec(Model):
 
 
 class Workspace(Model):
-    """A set of manifests with one state."""
+    """Set of manifests with one state."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Workspace"] = Field(default="Workspace", description="What this document declares.")

@@ -1,1 +1,1 @@
-"""What speaks the Kafka protocol: shared by the platforms whose brokers do."""
+"""Code shared by the platforms whose brokers speak the Kafka protocol."""

@@ -1,4 +1,4 @@
-"""Apply changes of topics, with one request per kind of change, and wait until brokers show them."""
+"""Topic changes: one request per kind of change, then a wait until brokers show them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Brokers' metadata lags behind the controller (6.2), and the next process must not decide on outdated metadata.
+# Brokers' metadata lags behind the controller (6.2). The next process must not decide on outdated metadata.
 
 
 _PATIENCE_S: Final = 30.0
@@ -58,7 +58,7 @@ def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
-    """Wait until deleted topics, by name and id, are no longer visible."""
+    """Wait until deleted topics are no longer visible; `ids` are their ids by name."""
 
     def find_existing(names: Sequence[str]) -> list[str]:
         seen = client.read_topics(names)
@@ -120,7 +120,7 @@ def _shows_change(
 
 
 def _is_equal_config(key: str, left: str | None, right: str | None) -> bool:
-    """Compare values of a config, which brokers may format differently, such as 2.0E-4."""
+    """Compare two config values; brokers format numbers differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
@@ -129,7 +129,7 @@ def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> boo
 
 
 def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """Wait until `find_remaining` returns no names; each name that disappears extends the deadline."""
+    """Wait until `find_remaining` returns no names. Each name that disappears extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = find_remaining(names) if names else []
     while left:
@@ -141,7 +141,7 @@ def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], name
         left = find_remaining(left)
         if len(left) < before:
             deadline = time.monotonic() + _PATIENCE_S
-        # Slow brokers are polled less often.
+        # Poll slow brokers less often.
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
@@ -157,7 +157,7 @@ def to_pending_changes(
 
 
 class TopicBatch:
-    """Changes of one `apply`, and their progress."""
+    """Topic changes of one `apply`, and their progress."""
 
     def __init__(
         self,
@@ -190,7 +190,6 @@ class TopicBatch:
                 yield CompletedAction(change.id, change.incarnation if not change.is_deletion else None, name)
 
     def _read_current(self) -> None:
-        """Read the topics' current state, and reject actions planned on an outdated one."""
         named = [change for change in self._changes if not change.is_namespace and change.new_spec is None]
         self._topics = self._client.read_topics(sorted({change.name for change in named}))
         if any(change.replicas for change in named):
@@ -271,7 +270,7 @@ class TopicBatch:
             self._check_created(drop_failed(new))
 
     def _check_created(self, new: Sequence[PendingChange]) -> None:
-        """Fail creations whose configs the brokers have ignored: they create the topic and report no error."""
+        """Fail creations whose configs the brokers ignored: they create the topic without an error."""
         described = dict(self._client.read_configs([change.name for change in new]))
         for change in new:
             configs = described.get(change.name)
@@ -286,7 +285,7 @@ class TopicBatch:
                 change.error = UserError(message, hint="Remove them from the files, and plan again.")
 
     def _accept_existing(self, existing: Sequence[PendingChange]) -> None:
-        """Accept an existing topic that equals the requested one: the answer to its creation may be lost."""
+        """Accept an existing topic that equals the requested one. The response to its creation may have been lost."""
         topics = self._client.read_topics([change.name for change in existing])
         configs = dict(self._client.read_configs([change.name for change in existing]))
         for change in existing:
@@ -305,7 +304,7 @@ class TopicBatch:
         return all(key in seen and _is_equal_config(key, seen[key].value, value) for key, value in wanted.items())
 
     def _change_topics(self) -> None:
-        """Change configs, partitions and replicas; first validate actions that need several requests."""
+        """Change configs, partitions and replicas. Changes that need several requests are validated first."""
         changed = [change for change in drop_failed(self._changes) if change.changes and not change.is_namespace]
         growing = [change for change in changed if change.partitions and not self._has_requested_partitions(change)]
         mixed = [change for change in growing if change.configs]
@@ -327,7 +326,7 @@ class TopicBatch:
             wait_until_changed(self._client, drop_failed(moved))
 
     def _has_requested_partitions(self, change: PendingChange) -> bool:
-        """Return whether a topic already has the requested partitions: brokers reject an equal number."""
+        """Return whether a topic already has the requested partitions. Brokers reject an unchanged number."""
         seen = self._find_topic(change)
         return seen is not None and len(seen.replicas) == change.partitions
 
@@ -366,7 +365,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 
 def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic with numbers of partitions and replicas; return its id, or `None` if the name is taken."""
+    """Create a topic; `shape` is its partitions and replicas. Return its id, or `None` if the name exists."""
     request = build_creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
@@ -378,7 +377,7 @@ def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs
 
 
 def configure_topic(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
-    """Set a topic's configs in one request, all or none; `None` resets one."""
+    """Set a topic's configs in one request, all or none. `None` resets a config."""
     alter_configs(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
 
 

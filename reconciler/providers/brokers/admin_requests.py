@@ -44,10 +44,9 @@ T = TypeVar("T")
 
 @dataclass
 class PendingChange:
-    """One change of a topic or namespace: its remaining work and result."""
+    """Change of a topic or namespace, with its result."""
 
     id: str
-    """Id of its action."""
     address: Address
     name: str
     """Flat name, or name prefix of a namespace."""
@@ -56,7 +55,7 @@ class PendingChange:
     new_spec: TopicSpec | None = None
     is_deletion: bool = False
     incarnation: str | None = None
-    """Topic id before a deletion, or after another change."""
+    """Id of the topic before a deletion, otherwise after the change."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
     partitions: int | None = None
     replicas: int | None = None
@@ -65,11 +64,10 @@ class PendingChange:
     changes: Sequence[Change] = ()
     error: ReconcilerError | None = None
     has_new_rules: bool = False
-    """Whether any access rule was created."""
 
     @property
     def was_created(self) -> bool:
-        """Whether it was created, perhaps without access rules."""
+        """Whether the topic was created, even if its access rules were not."""
         return self.is_creation and (self.incarnation is not None or self.has_new_rules)
 
     @property
@@ -82,12 +80,12 @@ class PendingChange:
 
     @property
     def has_no_error(self) -> bool:
-        """Whether it has not failed."""
+        """Whether the change has not failed."""
         return self.error is None
 
 
 def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingChange:
-    """Return the change of an action; rejects what a Kafka cluster cannot do."""
+    """Return the change of an action. Reject changes that a Kafka cluster does not support."""
     of = partial(PendingChange, action.id, action.address)
     match action:
         case Create(after=Topic() as topic):
@@ -177,7 +175,10 @@ def send_alterations(
     doing: str,
     is_trial: bool = False,
 ) -> Sequence[Any]:
-    """Alter configs of resources (type, name, configs; `None` resets); return the results. A trial changes nothing."""
+    """Alter configs of (type, name, configs) resources, and return the results.
+
+    `None` resets; a trial changes nothing.
+    """
     from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
     to_wire = client.dialect.to_wire
@@ -193,7 +194,7 @@ def send_alterations(
 def alter_configs(
     client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
 ) -> None:
-    """Set and reset configs of resources; `what` names a nameless one in errors."""
+    """Alter configs of (type, name, configs) resources; `None` resets. `what` replaces an empty name in errors."""
     for answer in send_alterations(client, wanted, doing=doing):
         if answer.error_code:
             raise translate_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
@@ -206,9 +207,9 @@ EXISTS: Final = 36
 def build_creation_request(
     dialect: Dialect, topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
 ) -> Any:
-    """Return the request that creates topics (name, partitions, replicas, configs); a trial creates none.
+    """Return the request that creates (name, partitions, replicas, configs) topics.
 
-    `None` means the brokers' default.
+    `None` means the brokers' default. A trial creates no topics.
     """
     from kafka.protocol.admin import CreateTopicsRequest
 
@@ -230,7 +231,7 @@ def build_creation_request(
 
 
 def build_deletion_request(ids: Iterable[str]) -> Any:
-    """Return the request that deletes topics by id: later topics of the same name stay."""
+    """Return the request that deletes topics by id, so that new topics of the same name stay."""
     from uuid import UUID
 
     from kafka.protocol.admin import DeleteTopicsRequest
@@ -242,7 +243,7 @@ def build_deletion_request(ids: Iterable[str]) -> Any:
 def create_topics(
     client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = skip_check
 ) -> list[PendingChange]:
-    """Create topics; return those that exist already."""
+    """Create topics, and return the changes whose topics already exist."""
     existing: list[PendingChange] = []
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
@@ -274,7 +275,7 @@ def add_partitions(
     *,
     is_trial: bool = False,
 ) -> None:
-    """Add partitions; a trial only reports rejections."""
+    """Add partitions. A trial only reports rejections."""
     from kafka.protocol.admin import CreatePartitionsRequest
 
     kind = CreatePartitionsRequest.CreatePartitionsTopic
@@ -296,7 +297,7 @@ def alter_topic_configs(
     *,
     is_trial: bool = False,
 ) -> None:
-    """Set and reset configs, all of a topic at once; a trial only reports rejections."""
+    """Set and reset all configs of a topic in one request. A trial only reports rejections."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         wanted = [(TOPIC, change.name, change.configs) for change in some]
@@ -309,12 +310,12 @@ def alter_topic_configs(
 
 
 def alter_broker_configs(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
-    """Set and reset properties of all brokers."""
+    """Set cluster-wide dynamic broker configs; `None` resets one."""
     alter_configs(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
 
 
 def is_reset_refused(client: KafkaClient, key: str) -> bool:
-    """Return whether the brokers would reject a reset."""
+    """Return whether the brokers would reject a reset of a broker config."""
     answers = send_alterations(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
     return any(answer.error_code for answer in answers)
 
@@ -325,7 +326,7 @@ def delete_topics(
     ids: Mapping[str, str],
     may_go_on: Callable[[], None] = skip_check,
 ) -> None:
-    """Delete topics by id: later topics of the same name stay."""
+    """Delete topics by id, so that new topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = build_deletion_request(ids[change.name] for change in some)
@@ -339,7 +340,7 @@ def delete_topics(
 
 
 def apply_access_rules(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
-    """Create and delete the access rules of changes."""
+    """Create and delete the access rules of the changes."""
     _send_bindings(client, changes, create_bindings, lambda change: change.new_bindings)
     _send_bindings(client, changes, delete_bindings, lambda change: change.removed_bindings)
 
@@ -369,7 +370,7 @@ def _count_creation_records(change: PendingChange) -> int:
 
 
 def _split_by_records(client: KafkaClient, items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split items into requests within the controller's limit; the broker rejects a single item above it."""
+    """Split items into requests within the controller's limit. A single item above it is sent alone."""
     portion: list[T] = []
     taken, limit = 0, client.dialect.records_at_once
     for item in items:
@@ -397,33 +398,32 @@ def _to_error(change: PendingChange, answer: Any) -> Any:
     return translate_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Replication factors are changed by throttled reassignments (6.2), which brokers continue after our process has ended.
-# Observation counts the final replicas. Restoring the old factor cancels the rest.
+# Replication factors change by throttled reassignments (6.2), which brokers continue without this process. Observation
+# counts the final replicas. Restoring the old factor cancels the rest.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
-"""Default throttle in bytes per second; the odd byte tells it from an operator's throttle, which stays."""
+"""Default throttle in bytes per second. The odd byte distinguishes it from an operator's throttle."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 MARK: Final = "0:2147483647"
-"""Entry that separates an operator's throttled replicas from ours behind it; no broker has this id."""
+"""Entry between an operator's throttled replicas and those added here; no broker has this id."""
 _NOTHING_MOVES: Final = 85
-"""Error code: there is no reassignment to cancel."""
+"""Error code NO_REASSIGNMENT_IN_PROGRESS."""
 _POLL_S: Final = 0.5
 _BETWEEN_LINES_S: Final = 10.0
-"""Interval of progress messages and of checks of the copied bytes."""
 _STALLED_S: Final = 120.0
-"""Time without progress after which we stop waiting for a reassignment."""
+"""Seconds without progress after which the wait for a reassignment ends."""
 _AT_ONCE: Final = 200
-"""Partitions of a topic that move at once; a config of limited length lists their replicas."""
+"""Maximum partitions of a topic that move at once. A config of limited length lists their replicas."""
 _LONGEST: Final = 32_767
-"""Limit of a config's value; brokers close the connection for longer ones."""
+"""Maximum length of a config value; brokers close the connection for longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """Brokers that a reassignment adds to a partition's replicas, and removes."""
+    """Brokers that a reassignment adds to, and removes from, a partition's replicas."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -433,17 +433,17 @@ NOT_MOVING: Final = Reassignment((), ())
 
 
 def count_replicas(seen: TopicMetadata) -> int:
-    """Return the smallest number of replicas of any partition."""
+    """Return the smallest number of replicas among the topic's partitions."""
     return min(map(len, seen.replicas), default=1)
 
 
 def apply_reassignments(
     topics: Mapping[str, TopicMetadata], moving: Mapping[Place, Reassignment]
 ) -> dict[str, TopicMetadata]:
-    """Return topics with their replicas after reassignments, so that these are not planned again."""
+    """Return topics with the replicas that they have after the reassignments."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
-        # Topics that may not be described, and new ones, show fewer partitions.
+        # Topics that may not be described, and new topics, may show fewer partitions.
         if name in planned and number < len(planned[name].replicas):
             replicas = list(planned[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
@@ -457,9 +457,9 @@ def reassign_replicas(
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = ignore_line,
 ) -> None:
-    """Change the number of replicas, and wait until they have moved; a change that stalls fails.
+    """Change the number of replicas, and wait until they have moved. A change that stalls fails.
 
-    `warn` receives progress. If `may_go_on` raises, brokers continue, and the next plan counts the new replicas.
+    `warn` receives progress. If `may_go_on` raises, brokers continue the reassignment.
     """
     every, cluster = client.read_topics(), client.describe_cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}
@@ -497,7 +497,7 @@ def reassign_replicas(
 
 
 def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
-    """Return the partitions being reassigned; empty if they may not be listed."""
+    """Return the ongoing reassignments by partition; empty if they may not be listed."""
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
@@ -519,14 +519,14 @@ def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Brokers of a partition, its preferred leader first, and those in sync."""
+    """Brokers of a partition, the preferred leader first, and its in-sync replicas."""
 
     brokers: tuple[int, ...]
     in_sync: tuple[int, ...]
     moving: Reassignment = NOT_MOVING
 
     def will_have_replicas(self, factor: int, alive: Collection[int]) -> bool:
-        """Return whether the partition has `factor` replicas, or gets them by a reassignment that can finish."""
+        """Return whether the partition has `factor` replicas, or a reassignment that adds them can finish."""
         adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
         can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
         return len(staying) == factor and (self.moving == NOT_MOVING or can_end)
@@ -535,9 +535,9 @@ class Replicas:
 def choose_brokers(
     held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]
 ) -> list[int] | None:
-    """Return the brokers for a partition, its preferred leader first; `None` cancels its reassignment.
+    """Return the brokers for a partition, preferred leader first, or `None` to cancel its reassignment.
 
-    Prefers replicas in sync, then spread over racks, then preferred leaders. `racks` has the live brokers.
+    Prefers in-sync replicas, then a spread over racks, then preferred leaders. `racks` lists the live brokers.
     """
     before = set(held.brokers).difference(held.moving.adding)
     if held.moving != NOT_MOVING and len(before) == factor and not before.isdisjoint(held.in_sync):
@@ -549,14 +549,14 @@ def choose_brokers(
 
     left = [broker for broker in held.brokers if broker in racks or broker in before]
     while left and len(chosen) < factor:
-        # The original order breaks ties: the preferred leader comes first.
+        # The original order breaks ties, so the preferred leader comes first.
         leaving = held.moving.removing
         best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
         chosen.append(best)
         left.remove(best)
     chosen.sort(key=held.brokers.index)
     while len(chosen) < factor:
-        # Least loaded broker of another rack, ties by number.
+        # The least loaded broker of another rack; the lower id breaks ties.
         free = [broker for broker in racks if broker not in chosen]
         best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
         chosen.append(best)
@@ -565,10 +565,10 @@ def choose_brokers(
 
 
 def sweep_throttles(client: KafkaClient) -> int:
-    """Remove our throttles from topics that no longer move; return the number of topics."""
+    """Remove leftover throttles from topics without reassignments, and return the number of topics."""
     configs = client.read_dynamic_configs()
     if not any(key in configs for key in _RATES):
-        return 0  # Without our rate, throttles of topics are not ours.
+        return 0  # Without a cluster-wide rate, the throttles belong to an operator.
     moving = {name for name, _ in read_reassignments(client)}
     return remove_throttles(
         client, sorted({name for name, seen in client.read_topics().items() if not seen.error} - moving)
@@ -611,7 +611,6 @@ _WAY_BACK: Final = (
 def _await_moves(
     client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
 ) -> dict[Place, Reassignment]:
-    """Wait until replicas of these topics have moved; return the reassignments that stalled."""
     began = changed = warned_at = monotonic()
     before: object = None
     copied: int | None = 0
@@ -644,7 +643,6 @@ def _describe_moves(moving: Mapping[Place, Reassignment], alive: Collection[int]
 def _count_copied_bytes(
     client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]
 ) -> int | None:
-    """Return the bytes on the new replicas, or `None` if unknown."""
     from reconciler.providers.brokers.offsets import read_replica_bytes
 
     topics: dict[str, list[int]] = {}
@@ -660,7 +658,7 @@ def _count_copied_bytes(
 def throttle_moves(
     client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]
 ) -> None:
-    """Throttle moving replicas and their sources to the configured rate, or ours."""
+    """Throttle moving replicas and their sources to the configured rate, or to `RATE` if none is configured."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
@@ -693,14 +691,17 @@ def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tupl
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Return an operator's throttled replicas and ours, or `None` if all are throttled or the list gets too long."""
+    """Append replicas to an operator's throttled replicas. `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value
 
 
 def remove_throttles(client: KafkaClient, names: Sequence[str]) -> int:
-    """Remove our throttles from topics, and our rate when nothing moves; return the number of topics."""
+    """Remove the throttles set here from topics; return the number of topics.
+
+    Removes the rate too if no reassignment is left.
+    """
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
     for name, own in _read_own_limits(client, names):
         ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}

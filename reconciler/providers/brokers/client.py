@@ -1,4 +1,4 @@
-"""Requests to a Kafka cluster, with retries; access rules."""
+"""Requests to a Kafka cluster with retries, and access rules."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-# Reads and unsent requests are retried. A change whose answer is lost is not retried: the caller checks its effect.
-# Items that brokers report as undone (`faults.UNDONE`) are sent again while other items succeed.
+# Reads and unsent requests are retried. A change without a response is not: the caller checks its effect. Items that
+# brokers report as not done (`faults.UNDONE`) are sent again if other items succeed.
 
 
 T = TypeVar("T")
@@ -33,29 +33,25 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""Longer than the brokers' own limit, so that brokers report the timeout."""
+"""Timeout in ms, longer than the brokers' own, so that brokers report it."""
 _RETRY_SECONDS: Final = 30.0
-"""Limit of retries without an answer; leaders on a dead broker are replaced within ten seconds."""
+"""Limit of retries without a response. Leaders on a dead broker are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
-"""Limit of retries while brokers throttle the connection."""
 _STALLED_SECONDS: Final = 60.0
-"""Time without progress after which undone items are given up."""
 _TRIES: Final = 8
-"""Number of tries if no broker can be reached."""
 _BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 _READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch", "ApiVersions")
-"""Prefixes of requests that change nothing."""
 
 
 def send_request(
     connections: Any, request: Any, node: int | None, *, doing: str, cluster: str, is_only_once: bool = False
 ) -> Any:
-    """Send a request to one broker or any, and return the answer.
+    """Send a request to broker `node`, or to any broker, and return the response.
 
-    `is_only_once`: without retries; the caller looks up the broker again.
+    `is_only_once` disables retries.
 
     Raises:
-        UnansweredError: The answer to a change was lost, so that its effect is unknown.
+        UnansweredError: The response to a change was lost, so its effect is unknown.
         ReconcilerError: All retries failed.
     """
     reads = _is_read_only(request)
@@ -80,7 +76,7 @@ def send_request(
 
 
 def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
-    """Make an idempotent call of the library, with retries, and return its result."""
+    """Call an idempotent method of the library with retries, and return its result."""
 
     def translate(error: Exception) -> ReconcilerError:
         connections.cluster._coordinators.clear()  # noqa: SLF001 - the library keeps coordinators that have moved
@@ -123,7 +119,7 @@ def repeat_undone(
     code: Callable[[A], int],
     may_go_on: Callable[[], None],
 ) -> Iterator[tuple[T, A]]:
-    """Send items, send those again that brokers left undone, and yield each with its last answer.
+    """Send items, repeat those that brokers have not done, and yield each with its last response.
 
     `may_go_on` is called before every retry.
     """
@@ -156,12 +152,12 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """Return whether a request was not sent; `connection.py` marks errors raised before sending."""
+    """Return whether a request was not sent. `connection.py` marks errors raised before sending."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 
 def check_clients_installed(*, cluster: str) -> None:
-    """Check that both client libraries are installed."""
+    """Raise an error if one of the two client libraries is not installed."""
     missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
     if missing:
         message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
@@ -174,11 +170,10 @@ _CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 _COORDINATING: Final = frozenset({14, 15, 16})
 """Error codes of a group coordinator that is loading, missing or moving."""
 ABSENT: Final = frozenset({3, 100})
-"""Error codes of a missing topic."""
 UNAUTHORIZED: Final = 29
-"""Error code of a topic that may not be described, even if it does not exist."""
+"""Error code of a topic that may not be described. It does not imply that the topic exists."""
 _CONFIGS_AT_ONCE: Final = 5_000
-"""Topics per config request; the answer has about 10 MB."""
+"""Topics per config request, whose response has about 10 MB."""
 
 
 class KafkaClient:
@@ -196,26 +191,26 @@ class KafkaClient:
 
     @property
     def admin(self) -> Any:
-        """The library's client; call its methods through `call_admin`, which translates errors."""
+        """The library's client. Call its methods through `call_admin`, which translates errors."""
         with self._opening:
             if self._admin is None:
                 check_clients_installed(cluster=self.name)
                 from reconciler.providers.brokers.connection import close_admin, open_admin
 
                 self._admin = open_admin(self._settings(), cluster=self.name)
-                # Ends the library's thread, which outlives the client. Process exit need not wait for it.
+                # Stop the library's thread, which outlives the client. Process exit need not wait for it.
                 weakref.finalize(self, close_admin, self._admin).atexit = False
             return self._admin
 
     def call_admin(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
-        """Call an idempotent method of the library, with retries, and translate its errors."""
+        """Call an idempotent method of the library with retries, and translate its errors."""
         connections = self.admin._manager  # noqa: SLF001 - retries share its state
         return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
 
     def call_coordinator(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
-        """Call a method that asks a group's coordinator, and return answers, or the library's error classes, by item.
+        """Call a method that asks group coordinators; return results or library error classes by item.
 
-        Retries while the coordinator moves or loads.
+        Retries while a coordinator moves or loads.
         """
 
         def read_answers() -> Mapping[Any, Any]:
@@ -229,23 +224,23 @@ class KafkaClient:
         return by_item
 
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
-        """Send a request to any broker or `node`, and return the answer.
+        """Send a request to broker `node`, or to any broker, and return the response.
 
-        `is_only_once`: without retries; the caller looks up the broker again.
+        `is_only_once` disables retries.
         """
         connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
     def offers(self, request: type, version: int) -> bool:
-        """Return whether the brokers know a version of a request."""
+        """Return whether the brokers support a version of a request."""
         return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
 
     def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, its live brokers, and the operations that we may use."""
+        """Return the cluster's id, its live brokers, and the operations allowed to this principal."""
         check_clients_installed(cluster=self.name)
         from kafka.protocol.admin import DescribeClusterRequest
 
-        # the library's own call needs version 1, which Redpanda does not have
+        # The library's own call needs version 1, which Redpanda lacks.
         request = DescribeClusterRequest(include_cluster_authorized_operations=True, include_fenced_brokers=True)
         answer = self.send(request, doing="describing the cluster")
         if answer.error_code:
@@ -257,7 +252,7 @@ class KafkaClient:
         return ClusterDescription(answer.cluster_id, dict(alive), frozenset(operations))
 
     def read_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
-        """Return the named topics, or all visible ones, by name in one request."""
+        """Return topics by name in one request; `None` reads all visible topics."""
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -268,11 +263,11 @@ class KafkaClient:
         return {topic.name: _parse_topic(topic) for topic in answer.topics}
 
     def read_topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic; `None` if it does not exist or is being deleted.
+        """Return a topic, or `None` if it does not exist or is being deleted.
 
         Raises:
             NotAuthorizedError: The topic may not be described; it may not exist.
-            ReconcilerError: The brokers cannot answer now, or the name is invalid.
+            ReconcilerError: The brokers cannot respond, or the name is invalid.
         """
         seen = self.read_topics([name]).get(name)
         if seen is None or seen.error in ABSENT:
@@ -291,11 +286,14 @@ class KafkaClient:
     def read_configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
-        """Yield each topic's name with its configs, limited to `keys`, or an error code; `node`: the broker to ask."""
+        """Yield each topic's name with its configs or an error code.
+
+        `keys` limits the configs. `node` is the broker to ask.
+        """
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
             wanted = [(TOPIC, name, wire_keys) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            # The named broker may be down: no retries.
+            # A named broker may be down, so do not retry.
             is_only_once = node is not None
             for result in self._describe_configs(
                 wanted, node, doing="reading configs of topics", is_only_once=is_only_once
@@ -318,7 +316,10 @@ class KafkaClient:
     def read_both_broker_configs(
         self, broker: int, *, is_only_once: bool = True
     ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """Return one broker's configs, and the cluster-wide dynamic ones; `is_only_once` as in `send`."""
+        """Return one broker's configs, and the cluster-wide dynamic ones.
+
+        `is_only_once` disables retries.
+        """
         by_name = self._describe_brokers([str(broker), ""], broker, is_only_once=is_only_once)
         return by_name[str(broker)], by_name[""]
 
@@ -336,7 +337,7 @@ class KafkaClient:
         return by_name
 
     def close(self) -> None:
-        """Close the connection until the next call."""
+        """Close the connection; the next call opens it again."""
         with self._opening:
             if self._admin is not None:
                 self._admin.close()
@@ -354,7 +355,6 @@ class KafkaClient:
 
 
 def _to_error_class(answer: Any) -> Any:
-    """Replace the name of an error class by the class."""
     from kafka import errors
 
     return getattr(errors, answer, answer) if isinstance(answer, str) else answer
@@ -377,7 +377,6 @@ def _parse_topic(topic: Any) -> TopicMetadata:
 _ANY: Final = 1
 _LITERAL, _PREFIXED = 3, 4
 _DELETED_AT_ONCE: Final = 1_000
-"""Each deletion scans all bindings; deleting 9,000 of 10,000 at once timed out."""
 
 _RESOURCES: Final[Mapping[int, str]] = {
     2: "topics",
@@ -414,13 +413,13 @@ _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _invert(_RESOURCES), _inv
 
 
 def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
-    """Return all bindings, and the error code if they cannot be read."""
+    """Return all bindings, and an error code if they cannot be read."""
     answer = _describe_acls(client)
     return list(parse_bindings(answer)), answer.error_code
 
 
 def parse_bindings(answer: Any) -> Iterator[AccessBinding]:
-    """Yield an answer's bindings; unknown codes become words such as `unknown-16`."""
+    """Yield the bindings of a response. Unknown codes become words such as `unknown-16`."""
     for resource in answer.resources:
         kind = _name_code(_RESOURCES, resource.resource_type)
         if resource.pattern_type not in {_LITERAL, _PREFIXED}:
@@ -458,7 +457,7 @@ def _describe_acls(client: KafkaClient) -> Any:
 
 
 def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
-    """Create bindings; return a code and message each, in order. Existing ones stay."""
+    """Create bindings; return a code and message for each, in order. Existing ones are no error."""
     return [
         answer
         for some in _split_evenly(bindings, client.dialect.records_at_once)
@@ -467,7 +466,7 @@ def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
-    """Delete bindings; return a code and message each, in order. Missing ones count as deleted."""
+    """Delete bindings; return a code and message for each, in order. Missing ones are no error."""
     return [answer for some in _split_evenly(bindings, _DELETED_AT_ONCE) for answer in _delete_portion(client, some)]
 
 
@@ -516,7 +515,7 @@ def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
 
 
 def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
-    """Yield an error code and message per filter, also if only one of its matching rules was not deleted."""
+    """Yield an error code and message per filter. One rule that was not deleted fails its filter."""
     for result in answer.filter_results:
         refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)
         yield refused.error_code, refused.error_message or ""

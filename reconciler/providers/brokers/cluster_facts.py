@@ -20,23 +20,23 @@ _DYNAMIC_BROKER: Final = 2
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """Facts of a cluster, read from its brokers once and shared."""
+    """Facts of a cluster that several callers share; each is read once."""
 
     client: KafkaClient
 
     @cached_property
     def cluster(self) -> ClusterDescription:
-        """The cluster and its live brokers."""
+        """Description of the cluster with its live brokers."""
         return self.client.describe_cluster()
 
     @cached_property
     def bindings(self) -> tuple[list[AccessBinding], int]:
-        """All access rules, and the error code if they may not be read."""
+        """All access rules, and an error code if they may not be read."""
         return read_bindings(self.client)
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
-        """Configs of one broker, and cluster-wide dynamic ones, or the error if they may not be described."""
+        """Configs of one broker, and the cluster-wide dynamic ones; an error if they may not be described."""
         first, *others = self.cluster.brokers
         try:
             return self._read_configs(first, others)
@@ -44,7 +44,10 @@ class ClusterFacts:
             return error
 
     def find_overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
-        """Yield values of `keys` that single brokers override, with one request per broker."""
+        """Yield (config, broker, value) for values of `keys` that single brokers override.
+
+        Sends one request per broker.
+        """
         if not keys or isinstance(self.configs, NotAuthorizedError):
             return
         first = self.configs[0]
@@ -60,7 +63,7 @@ class ClusterFacts:
     def _read_configs(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """Read configs of a broker, or of the next one if it has just died."""
+        """Read configs of a broker. If it has just died, read those of the next one."""
         try:
             return self.client.read_both_broker_configs(broker, is_only_once=bool(others))
         except RetryableError:

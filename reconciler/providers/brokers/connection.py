@@ -1,7 +1,7 @@
-"""Admin connections to brokers by kafka-python, and a fast parser of config descriptions.
+"""Admin connections by kafka-python, and a fast parser of config descriptions.
 
-kafka-python hides why no broker was reached (even a wrong password), retries hopeless attempts, and hangs on silent
-brokers. It has no public hooks, so private methods are overridden, and its minor release is pinned.
+kafka-python hides why a connection failed, even for a wrong password. It also retries hopeless attempts, and hangs on
+silent brokers. It has no public hooks, so private methods are overridden, and its minor release is pinned.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
         NotAuthorizedError: The brokers reject the credentials.
         RetryableError: No broker answers.
     """
-    # The library logs its settings with errors: keep them off the terminal.
+    # The library logs its settings with errors; keep them off the terminal.
     _log.addHandler(logging.NullHandler())
     _log.propagate = False
     route = Route.from_settings(settings, cluster)
@@ -63,7 +63,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
 
 
 def close_admin(admin: Any) -> None:
-    """Close a client, in another thread if this finalizer runs in the client's own, which cannot wait for itself."""
+    """Close a client. A finalizer in the client's own thread uses another thread, because it cannot join itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:
@@ -120,7 +120,7 @@ class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]  # as above
 
 
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
-    """Transport over TLS whose handshake has a deadline."""
+    """TLS transport whose handshake has a deadline."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
         return _receive(self._sock) or super()._sock_recv()
@@ -140,7 +140,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """Return the received bytes and an error, which the library drops, or `None` if nothing has arrived."""
+    """Return the received bytes and an error that the library would drop, or `None` if nothing has arrived."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(_RECEIVED_BYTES):
@@ -153,7 +153,7 @@ def _receive(sock: Any) -> tuple[bytes, Any] | None:
 
 
 class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
-    """Manager that records connection failures, stops futile retries, and limits handshakes."""
+    """Connection manager that records failures, stops futile retries, and limits handshakes."""
 
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
@@ -162,7 +162,6 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the l
         """Time of the first failure since the last success (`client.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
-        """Return a broker's connection, or raise an error that retries cannot change."""
         if (failure := self.route.find_final_error()) is not None:
             raise failure
         known = self._conns.get(node_id)
@@ -175,7 +174,6 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the l
         return connection
 
     def close_all(self) -> None:
-        """Close all connections, and stop the reconnecting thread."""
         self.close()
         self._net.close()
 
@@ -203,17 +201,16 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the l
 
 
 _DIRECT: Final = "closing://"
-"""The library's scheme for `_ClosingSocket`."""
+"""URL scheme under which the library creates a `_ClosingSocket`."""
 
 
-# Brokers send all 33 configs of each topic, and most topics have equal ones: equal bytes are not parsed again. The
+# Brokers send all 33 configs of each topic, and most topics have equal ones. Equal bytes are parsed once, because the
 # library's parser would take most of an observation's time.
 
 
 VERSION: Final = 4
-"""Every broker with topic ids (2.8) supports it, and `KafkaClient.topics` needs these."""
+"""Supported by all brokers with topic ids (2.8), which `KafkaClient` needs."""
 _MORE: Final = 0x80
-"""Bit set in every byte of a varint but its last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +231,6 @@ class _ParsedConfig:
 
 
 class _ConfigsResponse:
-    """Response class with `ConfigDescription` results."""
-
     parse_header = DescribeConfigsResponse[VERSION].parse_header
 
     @staticmethod
@@ -251,7 +246,7 @@ class _ConfigsRequestHeader(RequestHeader, init=False):  # type: ignore[misc, ca
 
 
 class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]  # as above
-    """Request for configs, with its own response parser."""
+    """Request for configs with a custom response parser."""
 
     header_class = _ConfigsRequestHeader
 
@@ -275,7 +270,6 @@ class _ResponseParser:
             self._skip_tags()
 
     def read_number(self, width: int) -> int:
-        """Read a signed integer of `width` bytes."""
         begin, self._at = self._at, self._at + width
         if self._at > len(self._buffer):
             message = f"the answer ends after {len(self._buffer)} bytes"
@@ -318,7 +312,6 @@ class _ResponseParser:
         return self._buffer[begin : self._at].decode()
 
     def _read_length(self) -> int:
-        """Read a compact length, which is sent plus one; -1 means null."""
         return self._read_unsigned() - 1
 
     def _read_unsigned(self) -> int:
@@ -333,5 +326,5 @@ class _ResponseParser:
     def _skip_tags(self) -> None:
         for _ in range(self._read_unsigned()):
             self._read_unsigned()
-            size = self._read_unsigned()  # advances `_at`, too
+            size = self._read_unsigned()  # Also advances `_at`.
             self._at += size

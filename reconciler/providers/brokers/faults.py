@@ -1,4 +1,4 @@
-"""Translate errors of brokers and both client libraries to ours."""
+"""Translation of errors of brokers and both client libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.errors import (
 )
 from reconciler.runtime.text import to_one_line
 
-# Meanings of codes of brokers and librdkafka, and hints (facts 6.2).
+# Meanings of error codes of brokers and librdkafka, with hints (facts 6.2).
 
 
 TRANSIENT: Final = {
@@ -45,10 +45,10 @@ TRANSIENT: Final = {
     88: "a transaction has offsets that are not committed yet",
     89: "the quota of changes is used up for the moment",
 }
-"""Temporary errors: wait and retry."""
+"""Temporary errors; callers wait and retry."""
 
 UNDONE: Final = frozenset({14, 15, 16, 41, 55, 89})
-"""Temporary errors after which nothing was done: even a write may be repeated."""
+"""Temporary errors that guarantee that nothing was done. Even a write may be repeated."""
 
 FORBIDDEN: Final = {
     29: "this principal may not do that with the topic",
@@ -95,7 +95,7 @@ REFUSED: Final = {
     86: "members of the group are reading that topic",
     87: "the brokers do not take such a record; compacted topics want a key",
 }
-"""Permanent errors, corrected in the files."""
+"""Permanent errors that the user corrects in the files."""
 
 SECURITY_DISABLED: Final = 54
 
@@ -108,10 +108,8 @@ LIBRARY_TRANSIENT: Final = {
     -193: "the name of a broker is known nowhere",
     -195: "the connection to a broker failed",
 }
-"""librdkafka's own codes of temporary errors."""
 
 LIBRARY_PERMANENT: Final = {-169: "the credentials are not accepted", -181: "TLS with a broker failed"}
-"""librdkafka's own codes of permanent errors."""
 
 
 # ruff: noqa: PLC0415, SLF001
@@ -124,7 +122,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
     if error.code() != KafkaError._FATAL:
         return error
     try:
-        producer.begin_transaction()  # fails with the original error
+        producer.begin_transaction()  # Fails with the original error.
     except KafkaException as died:
         return died.args[0]
     return error
@@ -133,7 +131,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
 def find_cause(error: BaseException) -> Any:
     """Return the client's error behind an exception, or `None`.
 
-    A fatal error between callbacks surfaces as a `SystemError`, perhaps without a cause.
+    A fatal error between callbacks surfaces as a `SystemError`, which may have no cause.
     """
     from confluent_kafka import KafkaError, KafkaException
 
@@ -164,13 +162,10 @@ _HINTS: Final = {
     -169: "Check the credentials in `security` of the Cluster, and that the user exists.",
     -181: "Check protocol and caFile in `security` of the Cluster, and the certificates of the brokers.",
 }
-"""Hints of codes that are more specific than their kind's."""
 
 
 @runtime_checkable
 class _ConnectionError(Protocol):
-    """An error of a lost connection, explained by `reachability.py`."""
-
     explain: Any
 
 
@@ -202,7 +197,7 @@ def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
 
 
 def translate_code(code: int, message: str, *, what: str) -> ReconcilerError:
-    """Translate an error code of brokers or librdkafka; `message` is their text, if any."""
+    """Translate an error code of brokers or librdkafka. `message` is the broker's text, possibly empty."""
 
     def describe(meanings: Mapping[int, str]) -> str:
         return f"{what}: {_clean_message(message) or meanings[code]}"
@@ -235,15 +230,13 @@ def translate_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 
 def _clean_message(message: str) -> str:
-    """Return the broker's message without the quoted request."""
     if any(part in message for part in _OF_LIBRDKAFKA):
-        return ""  # Our meanings say more than librdkafka's texts.
+        return ""  # The translated meanings are clearer than librdkafka's texts.
     needed = _NEEDED.fullmatch(message.strip())
     return to_one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
 
 _PREFIX: Final = "Broker: "
-"""librdkafka's prefix of a broker's error."""
 _OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
@@ -251,7 +244,7 @@ _NO_LEADER: Final = "-1"
 
 
 def _find_code(error: BaseException) -> int | None:
-    """Return Kafka's error code, or `None`; an `OSError` has numbers of another kind."""
+    """Return Kafka's error code, or `None`. An `OSError` has no Kafka code."""
     if isinstance(error, OSError):
         return None
     inner = error.args[0] if error.args else None
@@ -261,7 +254,6 @@ def _find_code(error: BaseException) -> int | None:
 
 
 def _find_text(error: BaseException) -> str:
-    """Return an error's text without the name and number that libraries add."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)
     return to_one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))

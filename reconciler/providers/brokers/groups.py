@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - imported on connection only
 
 _MAX_GROUPS: Final = 1_000
-"""Limit of groups whose offsets are read for a plan."""
 _SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
-"""States without members; unknown states may have some."""
+"""States without members. Unknown states may have members."""
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
-"""Types of groups whose members' topics are readable."""
+"""Group types whose members' topics are readable."""
 _UNSUPPORTED, _GONE = 35, 69
-"""Error codes: unsupported request; no group of that name and type."""
+"""Error codes UNSUPPORTED_VERSION and GROUP_ID_NOT_FOUND."""
 _UNAUTHORIZED: Final = 30
 
 
@@ -41,15 +40,15 @@ class KafkaGroups:
     naming: ClusterNaming
 
     def list_names(self) -> Sequence[str]:
-        """Return all names, sorted, with one request per broker."""
+        """Return all group names, sorted, with one request per broker."""
         return sorted(self._read_states())
 
     def platform_name(self, group: str) -> str:
-        """Return the name of an existing group, otherwise the flat name, which a namespace's rules cover."""
+        """Return an existing group's name. For a new group, return the flat name, which a namespace's rules cover."""
         return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's offsets, lag and whether it has members."""
+        """Return a group's offsets and lag, and whether it has members."""
         states = self._read_states()
         group = self._find_broker_name(group, states)
         if group not in states:
@@ -58,7 +57,7 @@ class KafkaGroups:
         return self._build_group(group, states[group], self._build_rows(committed, committed))
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to it, or `None` if there are too many groups."""
+        """Return the groups with offsets of a topic, limited to it; `None` if there are too many groups."""
         places, states = self._list_partitions(full_name), self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
@@ -73,9 +72,9 @@ class KafkaGroups:
         ]
 
     def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups with offsets or members by topic, or `None` if unknown.
+        """Return the groups with offsets or members by topic; `None` if unknown.
 
-        Brokers do not report when an offset was committed (6.2), so all groups with offsets count.
+        Brokers do not report commit times (6.2), so all groups with offsets count.
         """
         check_groups_visible(self.client)
         states = self._read_states()
@@ -96,7 +95,7 @@ class KafkaGroups:
     ) -> tuple[list[GroupLag], int]:
         """Return lags by topic, and the number of groups that may not be described.
 
-        `bounds`: first and last stable offsets of the partitions to count.
+        `bounds` are the first and last stable offsets of the partitions to count.
         """
         lags_of_groups: list[GroupLag] = []
         shown, hidden = read_describable_offsets(self.client, groups)
@@ -110,14 +109,14 @@ class KafkaGroups:
         return lags_of_groups, len(hidden)
 
     def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return committed offsets; partitions without one are absent."""
+        """Return committed offsets. Partitions without a commit are absent."""
         wanted = {self.naming.to_physical(topic): topic for topic in topics}
         group = self._find_broker_name(group)
         offsets = self._read_committed([group]).get(group, {})
         return {(wanted[name], part): at.offset for (name, part), at in offsets.items() if name in wanted}
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets; rejects groups with members."""
+        """Commit offsets. Groups with members are rejected."""
         for topic in sorted({topic for topic, _ in offsets}):
             known = self._list_partitions(topic)
             for name, partition in offsets:
@@ -130,7 +129,7 @@ class KafkaGroups:
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return the changes that a reset would make."""
+        """Return the changes that a reset would make. Read-only."""
         group = self._find_broker_name(group)
         states = self._read_states()
         _check_not_share(group, states)
@@ -158,7 +157,7 @@ class KafkaGroups:
         )
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group without members, or its offsets of one topic; return whether there were any."""
+        """Delete a group without members, or its offsets of one topic; return whether any existed."""
         group, states = self._find_broker_name(group), self._read_states()
         if group not in states:
             return False
@@ -185,7 +184,7 @@ class KafkaGroups:
         return bool(places)
 
     def _find_broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Return a group's name on brokers: its flat name if only a group of that name exists."""
+        """Return a group's name on the brokers: the flat name if only that group exists."""
         if ":" not in group:
             return group
         names = self._read_states() if names is None else names
@@ -196,7 +195,7 @@ class KafkaGroups:
         return read_group_states(self.client)
 
     def _read_all_offsets(self, states: Mapping[str, GroupDescription]) -> dict[str, dict[Place, Any]]:
-        """Return committed offsets, and the first unread offsets of share groups."""
+        """Return committed offsets; for share groups, the first unread offsets."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
         offsets = self._read_committed(name for name in states if name not in shared)
         return offsets | _read_share_offsets(self.client, shared)
@@ -250,7 +249,7 @@ class KafkaGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A listed group; unknown values are empty."""
+    """Listed group; unknown fields are empty."""
 
     state: str
     type: str = ""
@@ -258,12 +257,12 @@ class GroupDescription:
 
     @property
     def has_members(self) -> bool:
-        """Whether it may have members."""
+        """Whether the group may have members."""
         return self.state not in _IDLE
 
 
 def read_group_states(client: KafkaClient) -> dict[str, GroupDescription]:
-    """Return all groups by name."""
+    """Return the states of all groups by name."""
     listing = client.call_admin("listing groups", client.admin.list_groups)
     words = ("group_state", "group_type", "protocol_type")
     return {row["group_id"]: GroupDescription(*(row.get(word) or "" for word in words)) for row in listing}
@@ -276,7 +275,10 @@ def _check_not_share(group: str, states: Mapping[str, GroupDescription]) -> None
 
 
 def read_committed_offsets(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return committed offsets by brokers' names, with one request per coordinator; reject unreadable groups."""
+    """Return committed offsets by the brokers' group names; raise if a group is unreadable.
+
+    Sends one request per coordinator.
+    """
     offsets, refused = read_describable_offsets(client, tuple(groups))
     for error in refused.values():
         raise error
@@ -297,7 +299,7 @@ def _request_committed(client: KafkaClient, groups: Iterable[str]) -> dict[str, 
 def read_describable_offsets(
     client: KafkaClient, groups: Collection[str]
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
-    """Return committed offsets of describable groups, and errors of the others."""
+    """Return committed offsets of describable groups, and the errors of the others."""
     try:
         return _request_committed(client, groups), {}
     except NotAuthorizedError:
@@ -310,7 +312,7 @@ def read_describable_offsets(
 def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # This request reports an error per group; a request for offsets fails as a whole.
+    # This request reports an error per group. A request for offsets fails as a whole.
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
     errors = {}
@@ -323,7 +325,7 @@ def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str,
 
 
 def check_groups_visible(client: KafkaClient) -> None:
-    """Reject a principal that may not describe the cluster: brokers silently omit groups from its listing."""
+    """Reject a principal that may not describe the cluster. Brokers silently omit groups from its list."""
     if "describe" not in client.describe_cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
@@ -345,7 +347,7 @@ def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
 
 @cache
 def _load_request_class(name: str) -> Any:
-    """Build a request that the library lacks: for members of KIP-848 groups, or offsets of share groups."""
+    """Build a request class that the library lacks, for KIP-848 groups or offsets of share groups."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.brokers.messages"
@@ -372,7 +374,7 @@ def _read_member_topics(client: KafkaClient, busy: Mapping[str, GroupDescription
 
 
 def _read_share_offsets(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """Return share groups' start offsets like committed offsets; -1 if nothing was read."""
+    """Return share groups' start offsets in the form of committed offsets; -1 means that nothing was read."""
     from kafka.structs import OffsetAndMetadata
 
     request, offsets = _load_request_class("DescribeShareGroupOffsets"), {}
@@ -387,7 +389,7 @@ def _read_share_offsets(client: KafkaClient, groups: Collection[str]) -> dict[st
 def _describe_groups(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield group descriptions, without deleted groups and those of another type."""
+    """Yield group descriptions. Deleted groups and groups of another type are omitted."""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 There are no locks. Processes fence each other by transactional ids:
 
-* A transition decides on what it reads, and writes with its link's id (`build_writer_id`). Once this is committed, it
-  fences the ids of all partitions (`build_copier_id`), and acts.
+* A transition reads the ledger, decides, and writes with its link's id (`build_writer_id`). After the commit it fences
+  the ids of all partitions (`build_copier_id`) before it acts.
 * A copier initialises its id, reads the state, copies, and commits its progress together with the records.
 
-So a copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions
-of a link, the slower one decides again. Keys name topics as brokers do.
+A copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions
+of a link, the slower one decides again. Keys contain the brokers' names of topics.
 """
 
 from __future__ import annotations
@@ -40,25 +40,24 @@ from reconciler.runtime.retry import pause, shorten_randomly
 # ruff: noqa: PLC0415, SLF001
 
 TRANSACTION_MS: Final = 60_000
-"""Limit after which the cluster aborts a dead producer's transaction."""
+"""Timeout in ms after which the cluster aborts a dead producer's transaction."""
 WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
 SLICE_S: Final = 10.0
-"""Interval at which a waiting client checks whether brokers can be reached."""
+"""Seconds between a waiting client's checks whether brokers can be reached."""
 _WRITING: Final = "writing what links keep"
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
-"""Short backoff, because callers wait for these small writes."""
 _READING: Final = {
-    "group.id": "reconciler",  # the library requires it; nothing is committed
+    "group.id": "reconciler",  # The library requires a group; no offsets are committed.
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 1,
     **_QUICKLY,
 }
-"""Brokers delay empty fetches by default; every read ends with one, and a restore reads 30 times."""
+"""Settings against the brokers' default delay of empty fetches. Every read ends with one; a restore reads 30 times."""
 
 
 class LedgerReader:
@@ -73,11 +72,14 @@ class LedgerReader:
 
     @property
     def position(self) -> int:
-        """Offset at which a reader with the same knowledge continues."""
+        """Next offset to read."""
         return self._next
 
     def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield new records and wait for open transactions; call `forget` first if the topic was recreated."""
+        """Yield new records, and wait for open transactions.
+
+        Calls `forget` first if the topic was recreated.
+        """
         from confluent_kafka import TopicPartition
 
         stable = self._read_stable_offset()
@@ -95,7 +97,7 @@ class LedgerReader:
             self._consumer.unassign()
 
     def close(self) -> None:
-        """Close the connection until the next read."""
+        """Close the connection; the next read opens it again."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -124,14 +126,12 @@ class LedgerReader:
                 raise RetryableError(message, hint=hint)
 
     def _read_log_end(self) -> int:
-        """Return the log end, including uncommitted records."""
         from confluent_kafka import TopicPartition
 
         place = TopicPartition(TOPIC, 0)
         return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
 
     def _read_stable_offset(self) -> int:
-        """Return the last stable offset; `_MISSING` if the topic does not exist."""
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if self._consumer is None:
@@ -143,12 +143,12 @@ class LedgerReader:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             cause = error.args[0]
             if cause.code() in missing and (cause := self._find_hidden_error()) is None:
-                self.close()  # the client caches that it is missing
+                self.close()  # The client caches that the topic is missing.
                 return _MISSING
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _find_hidden_error(self) -> Any:
-        """Return the error if the ledger may not be described; the client reports it as missing."""
+        """Return an error if the ledger may not be described. The client reports such a topic as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():
@@ -176,7 +176,7 @@ def read_start_offsets(
 
 
 class LedgerWriter:
-    """Transactional producer. Creating one fences earlier producers with its id."""
+    """Transactional producer. A new one fences earlier producers with its id."""
 
     def __init__(
         self, settings: Mapping[str, Any], transactional_id: str, cluster: str, *, patience_s: float = WAIT_S
@@ -229,7 +229,7 @@ class LedgerWriter:
 def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Call a transactional producer until it succeeds, fails for good, or brokers cannot be reached."""
+    """Call a transactional producer until it succeeds, fails permanently, or no broker can be reached."""
     from confluent_kafka import KafkaException
 
     until = monotonic() + patience_s
@@ -245,9 +245,9 @@ def repeat_patiently(
 
 
 def is_fenced(error: Any) -> bool:
-    """Return whether a newer producer of the id exists, or brokers have dropped an idle id.
+    """Return whether a newer producer has this id, or brokers have dropped the idle id.
 
-    A new producer gets a dropped id again.
+    A new producer registers a dropped id again.
     """
     from confluent_kafka import KafkaError
 
@@ -260,7 +260,7 @@ def is_fenced(error: Any) -> bool:
 
 
 def translate_ledger_error(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
-    """Translate an error of a client of the ledger."""
+    """Translate an error of a ledger client."""
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Another process took over: run the same command again.")
@@ -272,11 +272,10 @@ CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
-    # Readers with old caches must still receive removals.
+    # Readers with old caches must still receive tombstones.
     "delete.retention.ms": str(7 * 86_400_000),
 }
 REPLICAS: Final = 3
-"""Replicas of the ledger, or fewer if there are fewer brokers."""
 
 LINK_ENTRY: Final = "link"
 MIRROR_ENTRY: Final = "mirror"
@@ -284,23 +283,21 @@ PROGRESS: Final = "progress"
 MAP: Final = "map"
 REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
-"""Kinds of entries for links and mirrors."""
 COPIES: Final = (*STATES, PROGRESS, MAP)
-"""Kinds of entries for links, mirrors and the progress of copies."""
 OWNER: Final = "owner"
-"""Kind of a resource's owner, a state: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
+"""Kind of a resource's owner. The state is keyed `topic/<broker name>`, `namespace/<prefix>` or `link/<name>`."""
 WORKSPACE: Final = "workspace"
-"""Kind of a workspace that owns resources, by the lineage of its state."""
+"""Kind of a workspace that owns resources, keyed by the lineage of its state."""
 OWNERS_WRITER: Final = "reconciler.owners"
-"""Transactional id for owners and workspaces: of two concurrent writers, one is fenced and decides again."""
+"""Transactional id for owners and workspaces. Of two concurrent writers, one is fenced and decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
-"""Kinds that grow with every copy; the others are cached completely."""
+"""Kinds that grow with every copy. All other kinds are cached completely."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
 Entries: TypeAlias = "Mapping[Key, Value]"
 Changes: TypeAlias = "Mapping[Key, Value | None]"
-"""`None` removes an entry."""
+"""Entries to write; `None` removes an entry."""
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.02
 
@@ -350,7 +347,7 @@ def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
 
 
 def foreign_entry_error(key: Key, error: Exception) -> UserError:
-    """Return the error for an entry that another program wrote; removing it takes a record with the same key."""
+    """Return the error for an entry of another program. A record with the same key is needed to remove it."""
     text = _encode_json(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
     hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
@@ -358,7 +355,6 @@ def foreign_entry_error(key: Key, error: Exception) -> UserError:
 
 
 def _is_ours(key: bytes | None) -> bool:
-    """Return whether a key has the encoding of `encode_entry`; compaction never replaces other keys."""
     try:
         parts = orjson.loads(key or b"")
     except ValueError:
@@ -376,17 +372,16 @@ class _CachedEntries:
     reader: LedgerReader
     entries: dict[Key, Value] = field(default_factory=dict)
     started_reads: int = 0
-    """Number of started reads."""
     completed_reads: int = 0
-    """Number of the last completed read."""
 
 
 @dataclass
 class Ledger:
-    """The ledger of one cluster. Thread-safe; pickling drops the cache.
+    """Ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. A ledger that may
-    not be described is an error if `is_needed`, otherwise it counts as empty.
+    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. If the topic may not
+    be
+    described, the ledger counts as empty, or raises if `is_needed`.
     """
 
     settings: Mapping[str, Any]
@@ -402,10 +397,10 @@ class Ledger:
         return type(self), (dict(self.settings), self.cluster)
 
     def read(self, *kinds: str) -> Entries:
-        """Return the committed entries of some kinds (default `STATES`); empty if the topic does not exist.
+        """Return the committed entries of `kinds` (default `STATES`); empty if the topic does not exist.
 
         Raises:
-            RetryableError: The cluster does not answer, or a transaction stays open.
+            RetryableError: The cluster does not respond, or a transaction stays open.
             NotAuthorizedError: The ledger may not be described.
         """
         wanted = frozenset(kinds or STATES)
@@ -418,7 +413,7 @@ class Ledger:
                 known = self._reads[large] = _CachedEntries(
                     LedgerReader(self.settings, self.cluster, is_needed=self.is_needed)
                 )
-            if known.completed_reads <= started_reads:  # Otherwise another thread has just read it.
+            if known.completed_reads <= started_reads:  # Otherwise another thread has just completed a read.
                 known.started_reads += 1
                 self._read_new_entries(known, _LARGE - large)
                 known.completed_reads = known.started_reads
@@ -427,32 +422,32 @@ class Ledger:
     def change(
         self, writer: str, decide: Callable[[Entries], Changes], *kinds: str, patience_s: float = WAIT_S
     ) -> Entries:
-        """Decide on current entries, write the changes in one transaction, and return the resulting entries.
+        """Decide on current entries, write the changes in one transaction, and return the new entries.
 
-        `decide` is called again after a lost race; if it raises, nothing is written. `kinds` are those it needs
+        `decide` is called again after a lost race; if it raises, nothing is written. It receives the entries of `kinds`
         (default `STATES`). `patience_s` limits each wait for brokers.
 
         Raises:
-            RetryableError: Every race was lost, or the cluster does not answer.
+            RetryableError: Every race was lost, or the cluster does not respond.
         """
         with self._write_lock:
             for attempt in range(_ATTEMPTS):
                 if writer not in self._writers and not decide(entries := self.read(*kinds)):
-                    return entries  # Without a change, no writer must be fenced.
+                    return entries  # Without a change, fence no writer.
                 self._create_topic()
                 try:
                     return self._change_once(writer, decide, kinds, patience_s)
                 except BaseException as error:
-                    self._writers.pop(writer, None)  # its transaction may be open
+                    self._writers.pop(writer, None)  # Its transaction may be open.
                     if not isinstance(error, ProducerFencedError):
                         raise
-                # Random pauses stop two processes from fencing each other for ever.
+                # Random pauses prevent two processes from fencing each other forever.
                 pause(shorten_randomly(2 * _PAUSE_S * (attempt + 1), 0.5))
         message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 
     def close(self) -> None:
-        """Close connections until the next call."""
+        """Close the connections; the next call opens them again."""
         with self._write_lock, self._read_lock:
             self._writers.clear()
             for known in self._reads.values():
@@ -473,7 +468,7 @@ class Ledger:
     ) -> Entries:
         if writer not in self._writers:
             self._writers[writer] = LedgerWriter(self.settings, writer, self.cluster, patience_s=patience_s)
-        entries = self.read(*kinds)  # A writer that begins after this read aborts our commit.
+        entries = self.read(*kinds)  # A writer that begins after this read fences this one.
         changes = decide(entries)
         if not changes:
             return entries
@@ -498,7 +493,7 @@ _OWNERS_S: Final = 20.0
 
 
 def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction. If others own some of the resources, return them and write nothing."""
+    """Record owners in one transaction. If other workspaces own a resource, return these owners and write nothing."""
     refused: dict[str, ResourceOwner] = {}
 
     def decide(entries: Entries) -> Changes:

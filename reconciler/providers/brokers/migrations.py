@@ -61,26 +61,29 @@ if TYPE_CHECKING:
 
 
 _CLOSED_DIRECTION: Final = "inbound"
-"""Direction of moves that fill a topic, to which producers must not write, though brokers would let them."""
+"""Direction of moves that fill a topic. Producers must not write to it, although brokers allow it."""
 
 
 @dataclass(frozen=True)
 class KafkaMigrations:
-    """Moves of one cluster; only an apply continues them, as jobs copy."""
+    """Moves of one cluster. Jobs copy, so only an apply continues them."""
 
     job_steps: KafkaMoves
     run_migration: ClassVar[None] = None
-    """Jobs mount and unmount."""
+    """`None`, because jobs mount and unmount."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
-        """Return the moves in the ledger; their ids are their start times in ms."""
+        """Return the moves in the ledger. Their ids are their start times in ms."""
         entries = self.job_steps.ledger.read(*KINDS, SEALED)
         seals = parse_seals(entries)
         name = self.job_steps.client.name
         return [_build_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Cancel a move: release the claim and delete what was restored, or unseal the topic; archived objects stay."""
+        """Cancel a move. Release the claim and delete the restored topic, or unseal the topic.
+
+        Archived objects stay.
+        """
         moves = list_moves(self.job_steps.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
@@ -97,7 +100,7 @@ class KafkaMigrations:
         return replace(_build_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
-        """Return topics that are being mounted or unmounted."""
+        """Return errors for topics that are being mounted or unmounted."""
         moves = {move.topic: move for move in list_moves(self.job_steps.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
         return {
@@ -107,11 +110,11 @@ class KafkaMigrations:
         }
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the registers of the object storage."""
+        """Yield the topic registers in object storage."""
         return list_registers(self.job_steps.storage)
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
-        """Return what a release makes mountable."""
+        """Return the topic that a release would make mountable."""
         return read_releasable_topic(self.job_steps.storage, location, owner)
 
     def release_topic(self, location: str, owner: str) -> MountableTopic:
@@ -123,7 +126,7 @@ class KafkaMigrations:
         if move.direction == "inbound":
             topic_id = move.topic_id
             if topic_id is None and (made := moves.find_made_topic(move.topic)) is not None:
-                topic_id = made.id  # The process died after creating the topic, before recording its id.
+                topic_id = made.id  # The process died between the topic's creation and the record of its id.
             if topic_id is not None:
                 moves.delete_topic(move.topic, topic_id)
             may_go_on()
@@ -184,7 +187,7 @@ def _explain_seal_wait(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class KafkaMountings:
-    """Mounts of one cluster for its provider; nothing is read before use."""
+    """Mounts of one cluster for its provider. Reads start on first use."""
 
     declared: Cluster
     edge: Edge
@@ -193,7 +196,7 @@ class KafkaMountings:
 
     @cached_property
     def storage(self) -> ObjectStore | None:
-        """Object storage, if declared."""
+        """Object storage; `None` if not declared."""
         location = self.declared.spec.object_storage
         return None if location is None else open_location(location, self.edge)
 
@@ -222,7 +225,7 @@ class KafkaMountings:
     def add_moves(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> dict[Address, Observed]:
-        """Add moves in progress and locations of mounted topics to an inventory, from the ledger."""
+        """Add moves in progress and locations of mounted topics from the ledger to an inventory."""
         overlaid = dict(inventory)
         if self.client.read_topic(TOPIC) is None:
             return overlaid
@@ -255,21 +258,21 @@ class KafkaMountings:
         raise UserError(message, hint=hint)
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return detached topics; show this cluster's Kafka id as owner, which plans compare, not its UUID."""
+        """Return detached topics. Their owner is this cluster's Kafka id instead of its UUID, as plans expect."""
         topics = list_mountable_topics(self.declared.address, self.storage)
         cluster_id = self.client.describe_cluster().id
         mine = to_cluster_uuid(cluster_id)
         return [replace(topic, owner=cluster_id) if topic.owner == mine else topic for topic in topics]
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> None:
-        """Return nothing: brokers store cluster metadata themselves."""
+        """Return nothing, because brokers store the cluster's metadata."""
 
     def find_recovery_sources(
         self,
         topics: Mapping[Address, str | None],
         replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none
     ) -> Recoveries:
-        """Return the objects from which new topics can be restored; one GET per topic and partition."""
+        """Return the objects from which new topics can be restored. Sends one GET per topic and partition."""
         if not topics:
             return {}
         own_id = to_cluster_uuid(self.client.describe_cluster().id)

@@ -22,17 +22,16 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""Kind of a topic being filled by a move: its own configs and switched groups, by topic id."""
+"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
 LEFT: Final = "left"
-"""Kind of a completely copied topic: its end offsets, by topic id. It is deleted only if they are unchanged."""
+"""Kind of a completely copied topic: end offsets by topic id. It is deleted only if they are unchanged."""
 SEALED: Final = "sealed"
 """Kind of a sealed topic: its own values of the sealing configs, by topic id."""
 WRITER: Final = "reconciler.mountings"
-"""Transactional id of these entries."""
 
 
 _LARGEST_RECORD: Final = str(100 << 20)
-"""Limit of a request (`socket.request.max.bytes`)."""
+"""Maximum size of a request (`socket.request.max.bytes`)."""
 FILLING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -42,13 +41,12 @@ FILLING: Final = {
     "message.timestamp.after.max.ms": str(LONG_MAX),
     "max.message.bytes": _LARGEST_RECORD,
 }
-"""Configs of a topic being filled."""
 
 
 def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's configs after filling.
+    """Return a topic's own configs after filling.
 
-    `before` are its own configs before filling. Changes made since by a plan or user are kept.
+    `before` are those before filling. Changes that a plan or user has made since are kept.
     """
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
@@ -60,7 +58,7 @@ def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, s
 def list_configs_after_filling(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return the configs that topics being filled get afterwards, by brokers' names."""
+    """Return own configs after filling, by the brokers' topic name."""
     stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
     ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
     return {
@@ -71,7 +69,6 @@ def list_configs_after_filling(
 
 
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
-"""Configs of a sealed topic."""
 
 
 def is_sealed(own: Mapping[str, str | None]) -> bool:
@@ -81,14 +78,12 @@ def is_sealed(own: Mapping[str, str | None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A sealed topic's own values of the sealing configs, before the seal."""
+    """Sealed topic's own values of the sealing configs before the seal."""
 
     topic: str
-    """Name on the brokers."""
     own: Mapping[str, str | None]
-    """Its own values; `None` if it had none."""
+    """Own values; `None` if a config was not set."""
     effective: Mapping[str, str]
-    """Effective values other than defaults."""
 
     def restore_configs(self, configs: Mapping[str, str]) -> dict[str, str]:
         """Return a topic's own configs without the seal."""
@@ -110,9 +105,9 @@ def parse_seals(entries: Entries) -> dict[str, Seal]:
 def find_effective_seals(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
-    """Return the seals that no user has reset, by brokers' names.
+    """Return the seals that no user has reset, by the brokers' topic name.
 
-    `configs` are the topics' own; a topic without them counts as sealed.
+    `configs` are the topics' own configs. A topic without an entry in it counts as sealed.
     """
     seals = parse_seals(entries)
     by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
@@ -120,7 +115,7 @@ def find_effective_seals(
 
 
 def mounting_key(mounting: str) -> Key:
-    """Return the key of a move by its mounting's full name."""
+    """Return the key of a move; `mounting` is the mounting's full name."""
     return (MOUNTING, mounting)
 
 
@@ -173,7 +168,7 @@ _REVISION_BYTES: Final = 6
 
 
 def to_cluster_uuid(cluster_id: str) -> str:
-    """Return a cluster id's UUID: 16 bytes as unpadded URL-safe base64; other ids are hashed."""
+    """Return a cluster id as UUID: 16 bytes as unpadded URL-safe base64. Other ids are hashed."""
     try:
         decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -182,10 +177,10 @@ def to_cluster_uuid(cluster_id: str) -> str:
 
 
 def derive_revision(topic_id: str) -> int:
-    """Return a topic's initial revision, derived from its id: Kafka has no revisions."""
+    """Return a topic's initial revision, derived from its id, because Kafka has no revisions."""
     return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
 
 
 def build_location(full_name: str, cluster_id: str, topic_id: str) -> str:
-    """Return the permanent location of a topic created on its cluster."""
+    """Return the permanent location of a topic that was created on its cluster."""
     return f"{full_name}/{to_cluster_uuid(cluster_id)}/{derive_revision(topic_id)}"

@@ -1,4 +1,4 @@
-"""Unmount, mount and move Kafka topics through jobs."""
+"""Unmount, mount and move Kafka topics with jobs."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# A topic being filled must not expire, compact or restamp records. A restore is verified before the topic gets its own
-# configs (facts, 7: old records expired within a second).
+# While a move fills a topic, records must not expire, be compacted or get new timestamps. A restore is verified before
+# the topic gets its own configs (facts, 7: old records expired within a second).
 
 
 _STORAGE_PREFIXES: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
@@ -68,18 +68,17 @@ _ALWAYS_KEPT: Final = (
     "message.timestamp.type",
     "max.message.bytes",
 )
-"""Configs that a topic keeps on a cluster with other defaults."""
 
 
 def select_filling_configs(known: Mapping[str, ConfigKey]) -> dict[str, str]:
-    """Return the configs of a topic being filled that these brokers know."""
+    """Return those configs for filling that these brokers know."""
     return {key: value for key, value in FILLING.items() if key in known}
 
 
 def compute_final_configs(
     manifest: TopicManifest, known: Mapping[str, ConfigKey], defaults: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the changes that restore a topic's configs; `None` resets one to an equal default."""
+    """Return the changes that restore a topic's configs. `None` resets a config whose default is equal."""
     changes: dict[str, str | None] = dict.fromkeys(select_filling_configs(known))
     for key in sorted({*manifest.configs, *manifest.effective, *_ALWAYS_KEPT}):
         value = manifest.configs.get(key, manifest.effective.get(key, _find_embedded_default(key)))
@@ -100,7 +99,7 @@ def _is_longer_limit(value: str, than: str | None) -> bool:
 def select_archived_configs(
     own: Mapping[str, str], effective: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return a topic's own and effective configs, without those of storage tiers or set by brokers."""
+    """Return a topic's own and effective configs. Configs of tiered storage or set by brokers are omitted."""
 
     def select(configs: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in sorted(configs.items()) if not _is_storage_config(key)}
@@ -113,12 +112,11 @@ def _is_storage_config(key: str) -> bool:
 
 
 def _find_embedded_default(key: str) -> str | None:
-    """Return the default on embedded clusters, whose archives have own configs only."""
+    """Return the default on embedded clusters, whose archives contain only own configs."""
     return EMBEDDED_CONFIGS[key].default if key in EMBEDDED_CONFIGS else None
 
 
 _DEFAULT: Final = 5
-"""Source of a config with its default value (6.1)."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,6 @@ class KafkaMoves:
     capabilities: Callable[[], Capabilities]
     object_storage: ObjectStore | None
     log: Callable[[str], TopicLog]
-    """Opens a topic by its full name."""
     now_ms: Callable[[], int]
 
     @property
@@ -150,7 +147,7 @@ class KafkaMoves:
         return self.object_storage
 
     def load_job(self, mounting: str) -> MountJob | None:
-        """Return the move of a mounting, from the ledger."""
+        """Return a mounting's move from the ledger."""
         return next((move for move in list_moves(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
 
     def store_job(self, move: MountJob) -> None:
@@ -158,7 +155,10 @@ class KafkaMoves:
         self._write_entries({mounting_key(move.mounting): format_move(move)}, *KINDS)
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a move and, in the same transaction, record or forget its topic's location."""
+        """Remove a move from the ledger.
+
+        The same transaction records or removes the topic's location.
+        """
         name = self.naming.to_physical(move.topic)
         filled = (
             [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
@@ -172,7 +172,7 @@ class KafkaMoves:
         self._write_entries(changes, *KINDS)
 
     def find_location(self, full_name: str) -> str:
-        """Return a topic's location: the recorded one if it was mounted, otherwise derived from its id."""
+        """Return a mounted topic's recorded location, or derive it from the topic id."""
         seen = self.client.read_topic(self.naming.to_physical(full_name))
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="Plan again.")
@@ -225,7 +225,7 @@ class KafkaMoves:
         return topic.id
 
     def find_made_topic(self, full_name: str) -> TopicMetadata | None:
-        """Return a topic that is empty and has the configs for filling, as `make` creates it."""
+        """Return a topic that is empty and has the configs for filling."""
         name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
         topic, has = self.client.read_topic(name), dict(self.client.read_configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
@@ -234,7 +234,7 @@ class KafkaMoves:
         return topic
 
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore a topic's configs in one request, with the longer of its retention and that of its manifest."""
+        """Restore a topic's configs in one request. Its retention is the longer of current and archived retention."""
         defaults = self.capabilities().defaults
         changes = compute_final_configs(manifest, self.capabilities().configs, defaults)
         for key, value in retention.items():
@@ -253,7 +253,7 @@ class KafkaMoves:
         return CopySink(target)
 
     def read_offset_maps(self, move: MountJob) -> dict[int, OffsetMap]:
-        """Return the offset maps in the ledger."""
+        """Return the offset maps from the ledger."""
         name, entries = self.naming.to_physical(move.topic), self.ledger.read(PROGRESS, MAP)
         return {
             int(key[2]): parse_offset_map(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)
@@ -265,16 +265,16 @@ class KafkaMoves:
         return Seals(self.client, self.ledger)
 
     def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Seal a topic."""
+        """Seal a topic, and return its end offsets."""
         check_groups_visible(self.client)
         return self.seals.seal_topic(self.naming.to_physical(full_name), topic_id, may_go_on)
 
     def is_refusing_producers(self, full_name: str, topic_id: str) -> bool:
-        """Return whether all leaders refuse records."""
+        """Return whether all leaders reject records."""
         return self.seals.is_refusing_records(self.naming.to_physical(full_name), topic_id)
 
     def accept_producers(self, topic_id: str) -> None:
-        """Remove the seal."""
+        """Remove the topic's seal."""
         self.seals.remove_seal(topic_id)
 
     def delete_topic(self, full_name: str, topic_id: str) -> None:
@@ -282,7 +282,7 @@ class KafkaMoves:
         admin.delete_topic(self.client, self.naming.to_physical(full_name), topic_id)
 
     def find_copy_move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
-        """Return a move between existing topics."""
+        """Return a move by copying between existing topics."""
         ids = [self._read_topic_id(name) for name in (old, new)]
         if old_id is not None and ids[0] != old_id:
             message = f"topic {old} was deleted and created again after it was read (its topic id changed)"
@@ -301,7 +301,7 @@ class KafkaMoves:
         admin.configure_topic(self.client, name, dict(wanted))
 
     def defer_changes(self, action: Update) -> Update:
-        """Defer an update's changes of configs that filling overrides; return the update without them."""
+        """Defer an update's changes to configs that filling overrides, and return the update without them."""
         name = self.naming.to_physical(full_name_of(action.address))
         seen = self.client.read_topic(name)
         entry = None if seen is None else self.ledger.read(FILLED).get((FILLED, seen.id))
@@ -338,14 +338,14 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's ends that `finish_move` recorded; `None` if records followed."""
+        """Return the old topic's end offsets that `finish_move` recorded, or `None` if records followed."""
         ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit offsets in the new topic, by the exact map, or by key so that no record is skipped.
+        """Commit groups' offsets in the new topic, by exact map, or by key so that no record is skipped.
 
-        A repeated call does not rewind groups that it switched before.
+        A repeated call does not rewind groups that it has switched.
         """
         key = (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
@@ -357,7 +357,7 @@ class KafkaMoves:
                 self._write_entries({key: {**entry, "switched": sorted(switched)}}, FILLED)
 
     def _commit_switched_offsets(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
-        is_over = self._read_copied_ends(move) is not None  # `end` was called before, but the old topic still exists.
+        is_over = self._read_copied_ends(move) is not None  # A repeated call: the old topic still exists.
         place = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
         count = 0
         for group in self.groups.list_names():
@@ -381,7 +381,7 @@ class KafkaMoves:
                 entry["configs"],
                 select_filling_configs(self.capabilities().configs),
             )
-            # Brokers may show old values; a user has set any others.
+            # Brokers may show old values. A user has set any other values.
             ours = {key for key, value in filled.items() if own.get(key) in {None, value, before.get(key)}}
             admin.configure_topic(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
@@ -390,7 +390,7 @@ class KafkaMoves:
         self._write_entries(changes, FILLED, LEFT)
 
     def seal_copied_topic(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
-        """Seal a copied topic before its deletion; unseal and reject it if records were not copied."""
+        """Seal a copied topic before its deletion. If some records were not copied, unseal it and raise."""
         name = self.naming.to_physical(full_name)
         entry = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
         if topic_id is None or entry is None:
@@ -421,7 +421,7 @@ class KafkaMoves:
         self.seals.remove_seal(topic_id)
 
     def forget_copied_topics(self, topic_ids: Iterable[str]) -> None:
-        """Remove the entries of deleted topics, and of the topics that they were copied to."""
+        """Remove the entries of deleted topics and of the topics with their copies."""
         entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
         gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
@@ -479,7 +479,6 @@ class KafkaMoves:
         return () if seen is None else seen.replicas
 
     def _read_group_offsets(self, full_name: str) -> dict[str, dict[int, int]]:
-        """Return a topic's offsets by group; read group by group if there are too many for one request."""
         groups = self.groups.list_for_topic(full_name)
         if groups is not None:
             committed = (
@@ -520,7 +519,7 @@ def apply_protecting_copies(
     do: ApplyActions,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Apply actions and yield one outcome each; keep copied topics that have received records since."""
+    """Apply actions and yield one outcome each. Copied topics that received records since are not deleted."""
     if not any(map(deletes_copied_topic, actions)):
         yield from do(actions)
         return
@@ -541,7 +540,7 @@ def apply_protecting_copies(
             if isinstance(outcome, CompletedAction):
                 moves.forget_copied_topics([topic_id])
             elif isinstance(outcome.error, UserError):
-                # The delete was rejected. After any other failure it may still be in progress.
+                # Brokers rejected the deletion. After any other failure it may still be in progress.
                 moves.unseal_copied_topic(topic_id)
         yield outcome
 

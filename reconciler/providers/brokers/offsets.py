@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 
 
 Place: TypeAlias = tuple[str, int]
-"""Broker's name of a topic, and partition."""
+"""Broker's name of a topic, and a partition number."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
-"""First offset on the broker's disk."""
+"""Timestamp that asks for the first offset on the broker's disk."""
 NEWEST: Final = -3
-"""Offset of the latest timestamp."""
+"""Timestamp that asks for the offset of the largest timestamp."""
 TIERED: Final = -5
-"""Last offset in remote storage; -1: none."""
+"""Timestamp that asks for the last offset in remote storage; the response is -1 if there is none."""
 _SINCE: Final = {NEWEST: 7, LOCAL: 8, TIERED: 9}
-"""First version of ListOffsets with each; Redpanda has none of them (redpanda.md, R3)."""
+"""First version of ListOffsets with each constant. Redpanda supports none of them (redpanda.md, R3)."""
 _CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
-"""Limit of a leader's wait for replicas."""
+"""Milliseconds that a leader waits for replicas."""
 
 
 def read_offsets(
     client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False
 ) -> dict[Place, int]:
-    """Return an offset of each partition, by a constant above or a time in ms; -1: all records are older.
+    """Return an offset of each partition. `spec` is a constant above or a time in ms.
 
-    Empty if the brokers do not know this constant.
+    An offset of -1 means that all records are older. The result is empty if the brokers do not know the constant.
 
-    `is_stable`: end at the last stable offset.
+    `is_stable` reads only up to the last stable offset.
     """
     answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
     return {place: answer.offset for place, answer in answers.items()}
 
 
 def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the latest timestamp in ms; partitions without records or without support by brokers are absent."""
+    """Return latest timestamps in ms. Partitions without records, or without support by brokers, are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
@@ -96,7 +96,7 @@ def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bou
 
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
-    """Delete records below offsets, with one request per leader; idempotent."""
+    """Delete records below offsets, with one request per leader. Idempotent."""
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
     by_leader: dict[int, list[tuple[int, int]]] = {}
@@ -112,14 +112,14 @@ def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Map
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Return whether brokers delete none of the topic's records."""
+    """Return whether `cleanup.policy` is only `compact`, so that brokers delete no old records."""
     ((_, configs),) = client.read_configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
 def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
-    """Return the bytes of each partition's largest replica, with one request per broker."""
+    """Return the size in bytes of each partition's largest replica, with one request per broker."""
     wanted = sorted(names)
     if not wanted:
         return {}
@@ -134,7 +134,7 @@ def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Plac
 
 
 def read_replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
-    """Return the bytes of replicas on some brokers."""
+    """Return the total size in bytes of replicas on some brokers."""
     folders = client.call_admin("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
     return sum(size for broker in folders for _, size in _parse_sizes(broker["log_dirs"]))
 
@@ -148,14 +148,14 @@ def _parse_sizes(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, 
 
 
 MEASURED_PARTITIONS: Final = 1_000
-"""Limit of partitions read by one `measure`; topics without records do not count."""
+"""Maximum partitions that one `measure_topics` reads. Topics without records do not count."""
 _NOTHING: Final = Measure(0, 0)
 
 
 def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
-    """Measure topics up to the limit of partitions; sizes by age are estimates.
+    """Measure topics up to the limit of partitions. Sizes by age are estimates.
 
-    Topics with a leaderless partition are absent. Eight requests per leader, plus one per cut.
+    Topics with a leaderless partition are absent. Sends eight requests per leader, plus one per cut.
     """
     seen = client.read_topics(sorted(set(names.values())))
     led_topics = {
@@ -210,7 +210,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
 
 
 def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
-    """Return the bounds, sizes and replica placement of a topic."""
+    """Return a topic's bounds, sizes and replica placement."""
     bounds, sizes = read_bounds(client, _list_places(seen)), read_partition_sizes(client, [seen.name])
     storage = _build_storage(address, _list_places(seen), bounds, sizes)
     brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
@@ -275,7 +275,6 @@ def _limit_topics(topics: Mapping[Address, TopicMetadata]) -> dict[Address, Topi
 def _read_cut_offsets(
     client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
 ) -> dict[tuple[Place, int], int]:
-    """Return the first offset at or after each cut, or -1 if all records are older."""
     left = [(place, list(cuts.get(place[0], ()))) for place in places]
     offsets: dict[tuple[Place, int], int] = {}
     while specs := {place: times.pop() for place, times in left if times}:
@@ -284,9 +283,8 @@ def _read_cut_offsets(
 
 
 def _estimate_older_bytes(reached: int, bounds: Bounds, size: int) -> int:
-    """Return the bytes of older records, assuming even record sizes."""
     offsets = (bounds.end if reached < 0 else reached) - bounds.start
-    # at least one byte: the size may be unknown
+    # At least one byte, because the size may be unknown.
     return max(1, _estimate_bytes(bounds, size, offsets)) if offsets > 0 else 0
 
 
@@ -301,7 +299,6 @@ def _first_local(bounds: Bounds) -> int:
 
 
 def _estimate_remote_bytes(bounds: Bounds, size: int) -> int:
-    """Return the remote bytes, assuming the average record size on disk."""
     first = _first_local(bounds)
     local = bounds.end - first
     return size * (first - bounds.start) // local if local > 0 else 0

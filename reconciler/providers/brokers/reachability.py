@@ -1,4 +1,4 @@
-"""Why a broker cannot be reached, found by probing its port; errors of librdkafka."""
+"""Probes of a broker's port for the reason why it cannot be reached, and librdkafka's connection errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
-"""Request that brokers answer before login: ApiVersions, version 0, correlation id 1, no client id."""
+"""ApiVersions request, version 0, without client id; brokers respond to it before login."""
 _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
 
 
 def find_connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
-    """Return the error of connecting to a port, with a TLS handshake if there is a `context`; `None` on success."""
+    """Return the error of a connection to a port, or `None` on success.
+
+    A `context` adds a TLS handshake.
+    """
     try:
         with socket.create_connection(address, _SECONDS) as plain:
             if context is not None:
@@ -42,7 +45,7 @@ def find_connection_error(address: tuple[str, int], context: ssl.SSLContext | No
 
 
 def speaks_tls(address: tuple[str, int]) -> bool:
-    """Return whether a port speaks TLS; certificates are not checked."""
+    """Return whether a port speaks TLS. Certificates are not checked."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -58,7 +61,7 @@ def speaks_tls(address: tuple[str, int]) -> bool:
 
 
 def speaks_plain(address: tuple[str, int]) -> bool:
-    """Return whether a port answers in clear."""
+    """Return whether a port speaks Kafka's protocol without TLS."""
     try:
         with closing(socket.create_connection(address, _SECONDS)) as plain:
             plain.sendall(_API_VERSIONS)
@@ -71,14 +74,12 @@ def speaks_plain(address: tuple[str, int]) -> bool:
 Address: TypeAlias = tuple[str, int]
 
 _REFUSED_S: Final = 0.75
-"""Time after which refused connections are final; attempts are half a second apart."""
+"""Seconds after which a refused connection is permanent. Attempts are half a second apart."""
 _HANG_UPS: Final = 3
-"""Number of disconnections after an answer that count as final."""
 _CHECK_AWS: Final = "Allow kafka-cluster:Connect to this AWS identity, and check security.region and the clock."
 _CHECK_LISTENER: Final = "Name the port of another listener in bootstrapServers, or correct security.protocol."
 
 _ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
-"""Texts of errors for a closed connection; the last is a TLS alert read as a length."""
 
 _OF_CERTIFICATES: Final = {
     "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
@@ -90,7 +91,7 @@ _OF_CERTIFICATES: Final = {
         "Name the certificate of its issuer in security.caFile.",
     ),
 }
-"""Explanation and hint by OpenSSL's text about a broker's certificate; the first match counts."""
+"""Explanation and hint by OpenSSL's text about a broker's certificate. The first match is used."""
 _OF_ALERTS: Final = {
     "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
@@ -99,7 +100,6 @@ _OF_ALERTS: Final = {
     "bad certificate": "it does not accept our certificate",
     "handshake failure": "it refuses the handshake; perhaps it requires a client certificate",
 }
-"""Explanation by OpenSSL's text for a broker's alert."""
 
 
 @dataclass(slots=True)
@@ -117,11 +117,11 @@ class Route:
     refused_since: dict[Address, float] = field(default_factory=dict)
     clock: Callable[[], float] = monotonic
     is_open: bool = False
-    """Whether a broker ever answered; later failures may be temporary."""
+    """Whether a broker has ever responded, so that later failures may be temporary."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], cluster: str) -> Route:
-        """Return the route of `security.build_admin_settings`."""
+        """Return the route for the settings of `security.build_admin_settings`."""
         pairs = [server.rpartition(":") for server in settings["bootstrap_servers"]]
         return cls(
             cluster,
@@ -133,11 +133,11 @@ class Route:
         )
 
     def record_greeting(self, address: Address) -> None:
-        """Record that a broker answered, after any login."""
+        """Record that a broker responded after any login."""
         self.greetings[address] = self.greetings.get(address, 0) + 1
 
     def record_failure(self, address: Address, error: BaseException) -> None:
-        """Record a connection's error, and attach `explain` to it, which `faults.py` calls."""
+        """Record a connection's error, and attach `explain` to it for `faults.py`."""
         self.last_errors[address] = error
         if "refused" in str(error).lower():
             self.refused_since.setdefault(address, self.clock())
@@ -146,7 +146,7 @@ class Route:
         error.explain = lambda doing: self.explain_error(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
 
     def find_final_error(self) -> BaseException | None:
-        """Return an error that no retry can change, or `None`."""
+        """Return an error that no retry can resolve, or `None`."""
         if self.is_open or not all(server in self.last_errors for server in self.servers):
             return None
         if all(self._is_final(server, self.last_errors[server]) for server in self.servers):
@@ -158,7 +158,7 @@ class Route:
         return any(find_connection_error(server, None) is None for server in self.servers)
 
     def explain(self, *, doing: str) -> ReconcilerError | None:
-        """Return an error that tells why no broker was reached; prefer permanent reasons."""
+        """Return an error with the reason why no broker was reached. Permanent reasons come first."""
         errors = [self.explain_error(server, doing=doing) for server in self.servers]
         explanations = [explanation for explanation in errors if explanation is not None]
         return next(
@@ -255,17 +255,16 @@ _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names th
 
 
 def _extract_broker_message(error: BaseException) -> str:
-    """Return the broker's message without the library's prefixes."""
     return to_one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
 
 
 _WORDLESS: Final = LIBRARY_TRANSIENT.keys() | LIBRARY_PERMANENT.keys()
 LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 78})
-"""Error codes after a partition's leader has died or changed."""
+"""Error codes after the death or change of a partition's leader."""
 _ELECTION_S: Final = 30.0
-"""Limit of waiting for a new leader; brokers elect one after nine seconds."""
+"""Maximum wait in seconds for a new leader. Brokers elect one after nine seconds."""
 _ANSWER_S: Final = 10.0
-"""Limit of one answer; a leader that does not answer gets the request again."""
+"""Seconds to wait for a response before the leader gets the request again."""
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
@@ -278,7 +277,7 @@ def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: st
 
 
 def check_can_recover(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
-    """Raise an error if brokers cannot be reached for a permanent reason."""
+    """Raise an error if brokers are unreachable for a permanent reason."""
     reason = explain_unreachable(settings, doing=doing, cluster=cluster)
     if reason is not None and not isinstance(reason, RetryableError):
         raise reason
@@ -291,7 +290,7 @@ def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping
     tries = Tries(_ELECTION, within_s=_ELECTION_S)
     while True:
         try:
-            if tries.failed:  # the client caches the old leader
+            if tries.failed:  # The client caches the old leader.
                 consumer.list_topics(place.topic, _ANSWER_S)
             return consumer.get_watermark_offsets(place, _ANSWER_S)
         except KafkaException as error:
@@ -302,11 +301,11 @@ def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping
 
 
 def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
-    """Return why no broker accepts connections; `None` if one does."""
+    """Return the reason why no broker accepts connections, or `None` if one does."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
     route = Route.from_settings(admin_options, cluster)
-    route.is_open = True  # the settings have worked
+    route.is_open = True  # The settings have worked before.
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
     context = tls.build_context(where=f"cluster {cluster}: security") if protocol.endswith("SSL") else None
     for address in route.servers:

@@ -1,8 +1,8 @@
-"""Seal a topic: brokers refuse every batch, so that its end stays final until the topic is deleted.
+"""Seal a topic: brokers reject every batch, so that its end is final until the topic is deleted.
 
 Otherwise a record acknowledged between the last read of the end and the deletion would be lost. Brokers have no such
-switch, and access rules do not reach every producer. With `max.message.bytes` of 80 and `compression.type` of gzip no
-batch fits (the smallest has 81 bytes), but transaction markers do (78). Without markers producers would hang.
+switch, and access rules do not stop every producer. With `max.message.bytes` of 80 and `compression.type` of gzip no
+batch fits: the smallest has 81 bytes. Transaction markers fit (78 bytes); without them producers would hang.
 
 The ledger records the topic's own values before the first change.
 """
@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 _DEFAULT: Final = 5
 """Source of a config with its default value (6.1)."""
 _PROPAGATION_S: Final = 30.0
-"""Time in which all brokers must show a change."""
 _TRANSACTION_S: Final = 75.0
-"""Limit of open transactions: slightly more than clients allow."""
 _BACKOFF: Final = Backoff(first_s=0.01, longest_s=0.5, spread=0)
 _TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
 _ANY_REPLICA: Final = -2
-"""Replica id with which a leader reports its log end instead of the high watermark."""
+"""Replica id for which a leader reports its log end instead of the high watermark."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +44,20 @@ class Seals:
     ledger: Ledger
 
     def find_seal(self, topic_id: str) -> Seal | None:
-        """Return a topic's recorded seal."""
+        """Return a topic's recorded seal, or `None`."""
         return parse_seals(self.ledger.read(SEALED)).get(topic_id)
 
     def seal_topic(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Seal a topic and return its end offsets, which only transaction markers may follow.
 
-        On return all leaders refuse records, all records are replicated, and no earlier transaction is open. May be
+        Afterwards all leaders reject records, all records are replicated, and no earlier transaction is open. The call
+        may be
         repeated.
 
         Raises:
             StalePlanError: The topic was deleted or recreated.
-            NotAuthorizedError: The principal may not write: brokers do not reveal refusals.
-            RetryableError: A broker does not answer or lags, or a transaction stays open.
+            NotAuthorizedError: The principal may not write, so brokers do not show whether they reject records.
+            RetryableError: A broker does not respond or lags, or a transaction stays open.
         """
         self._require_same_topic(name, topic_id)
         seal, (own, effective) = self.find_seal(topic_id), self._read_configs(name)
@@ -74,13 +73,13 @@ class Seals:
         return ends
 
     def is_refusing_records(self, name: str, topic_id: str) -> bool:
-        """Return whether all leaders refuse records."""
+        """Return whether all leaders reject records."""
         return set(self._probe_leaders(self._require_same_topic(name, topic_id)).values()) == {_TOO_LARGE}
 
     def remove_seal(self, topic_id: str) -> None:
         """Remove the seal and restore the topic's configs, except those changed since.
 
-        Does nothing without a seal or topic.
+        Does nothing if the seal or topic does not exist.
         """
         seal = self.find_seal(topic_id)
         if seal is None:
@@ -115,7 +114,7 @@ class Seals:
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
-        """Wait until all replicas show the configs, since any of them may become leader."""
+        """Wait until all replicas show the configs, because any of them may become leader."""
         tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same_topic(name, topic_id)
@@ -133,7 +132,7 @@ class Seals:
         try:
             configs_shown = dict(self.client.read_configs([name], sorted(configs), node=broker)).get(name, 0)
         except RetryableError:
-            return False  # the next check sees whether the broker is needed
+            return False  # The next check shows whether the broker is needed.
         if isinstance(configs_shown, int):
             return False
         own = select_own_configs(configs_shown)
@@ -157,7 +156,6 @@ class Seals:
             tries.wait()
 
     def _probe_leaders(self, seen: TopicMetadata) -> dict[int, int]:
-        """Return the leaders' error codes for a batch that is never written, as its checksum is wrong."""
         from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only sealing needs it
 
         codes: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
@@ -175,14 +173,14 @@ class Seals:
                 doing = f"looking whether topic {seen.name} is sealed"
                 answer = self.client.send(request, doing=doing, node=leader, is_only_once=True)
             except RetryableError:
-                continue  # nothing was written
+                continue  # Nothing was written.
             codes.update(
                 {partition.index: partition.error_code for partition in answer.responses[0].partition_responses}
             )
         return codes
 
     def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Wait until all records are replicated; then no further record can be acknowledged."""
+        """Wait until all records are replicated. No further record can be acknowledged then."""
         tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same_topic(name, topic_id)
@@ -249,7 +247,7 @@ def _compute_unsealed_values(seal: Seal, own: Mapping[str, str | None], effectiv
 
 
 def sealed_error(seal: Seal) -> UserError:
-    """Return the error of our producers for a sealed topic."""
+    """Return the error of reconciler's producers for a sealed topic."""
     message = f"topic {seal.topic} is sealed: its brokers refuse every record"
     hint = (
         "Write to where its records go. An interrupted apply left it so: the next one continues, or lets "
@@ -267,7 +265,6 @@ def _group_by_leader(seen: TopicMetadata) -> dict[int, list[int]]:
 
 
 def _build_unwritable_batch() -> bytes:
-    """Return a valid batch with a wrong checksum, larger than a seal allows."""
     payload = bytes(140)
     head = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
     body = struct.pack(">ib", -1, 2) + bytes(4) + head + payload

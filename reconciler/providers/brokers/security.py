@@ -1,6 +1,6 @@
 """Security settings of both client libraries: TLS, SASL and tokens.
 
-Settings are picklable, for executors. Secrets are revealed only to open a client: by `connection.py` for
+Settings are picklable, for executors. Secrets are revealed only when a client opens: by `connection.py` for
 administration, by `reveal_secrets` for records.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# Certificates and keys are read on the driver: executors lack the files.
+# The driver reads certificates and keys, because executors lack the files.
 
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
@@ -42,16 +42,15 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Trusted certificates, and our certificate and key, in PEM; without `ca`, the system's are trusted."""
+    """Trusted certificates, and the client's certificate and key, in PEM. Without `ca`, the system's are trusted."""
 
     ca: str | None = None
     certificate: str | None = None
     key: Secret | None = None
-    """Read from the certificate's file unless declared."""
 
     @classmethod
     def read_files(cls, declared: SecuritySpec | AdminSpec, edge: Edge, *, where: str) -> Tls:
-        """Read the declared files; relative paths start at the workspace folder."""
+        """Read the declared files. Relative paths start at the workspace folder."""
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"
             raise UserError(message, hint="Name the certificate in certFile, or leave keyFile out.")
@@ -65,7 +64,7 @@ class Tls:
         return tls
 
     def build_context(self, *, where: str) -> ssl.SSLContext:
-        """Return an `ssl` context; reject unusable certificates, or a key of another certificate."""
+        """Return an `ssl` context. Reject unusable certificates, or a key of another certificate."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -85,14 +84,14 @@ class Tls:
     def _load_key_pair(self, context: ssl.SSLContext) -> None:
         if self.certificate is None or self.key is None:
             return
-        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # readable by its owner only
+        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # Only the owner can read the folder.
             certificate, key = Path(folder, "certificate"), Path(folder, "key")
             certificate.write_text(self.certificate)
             key.write_text(self.key.reveal())
             context.load_cert_chain(certificate, key, password=_reject_encrypted_key)
 
     def to_record_settings(self) -> dict[str, Any]:
-        """Return the settings for librdkafka, with the key hidden."""
+        """Return the settings for librdkafka, with a hidden key."""
         settings = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
         return {name: text for name, text in settings.items() if text is not None}
 
@@ -136,19 +135,16 @@ def _read_text(name: str, edge: Edge, where: str) -> str:
 
 
 CONNECT_MS: Final = 10_000
-"""Limit of a connection with handshake and login, and of reaching any broker."""
 REQUEST_MS: Final = 60_000
-"""Limit of an answer; creating thousands of topics takes long."""
 _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
 MSK: Final = "AWS_MSK_IAM"
 """Mechanism that clients send as OAUTHBEARER."""
 _CALLBACK: Final = "oauth_cb"
-"""Setting of record clients: a function that returns a token."""
 
 _IN_FLIGHT: Final = 1_000
-"""Concurrent requests per connection, which threads share; above it the library reports no available broker."""
+"""Maximum concurrent requests per connection, which threads share. Above it the library reports no available broker."""
 _PATIENT: Final = {
     "client_id": "reconciler",
     "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
@@ -172,7 +168,7 @@ def build_admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of a record client."""
+    """Return the confluent-kafka settings of a record client."""
     connection = _require_connection(declared)
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(_parse_servers(declared)),
@@ -191,7 +187,7 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def find_principal(declared: Cluster) -> str | None:
-    """Return our principal, or `None` if a certificate or token determines it."""
+    """Return the client's principal, or `None` if a certificate or token determines it."""
     security = _require_connection(declared).security
     if security is None:
         return _ANONYMOUS
@@ -264,7 +260,7 @@ def _build_record_login(
     options = {
         "sasl.oauthbearer.token.endpoint.url": _parse_endpoint(security, where),
         "sasl.oauthbearer.client.id": security.client_id,
-        # the library requires it; endpoints without secrets accept an empty one
+        # The library requires a secret. Endpoints without secrets accept an empty one.
         "sasl.oauthbearer.client.secret": _resolve_secret(security.client_secret, edge) or "",
         "sasl.oauthbearer.scope": security.scope,
         "https.ca.pem": None if ca is None else ca + _read_system_certificates(),
@@ -274,7 +270,7 @@ def _build_record_login(
 
 
 def _read_system_certificates() -> str:
-    """Return the system's certificates in PEM; librdkafka drops them if it is given others."""
+    """Return the system's certificates in PEM. librdkafka ignores them if it receives others."""
     import ssl
 
     context = ssl.create_default_context()
@@ -295,7 +291,6 @@ def _resolve_secret(reference: str | None, edge: Edge) -> Secret | None:
 
 
 def _require_connection(declared: Cluster) -> BrokersConnection:
-    """Return the connection block; manifests with another one are rejected when they are read."""
     return cast("BrokersConnection", declared.spec.connection)
 
 
@@ -322,16 +317,16 @@ _BASE: Final = {
 }
 _quiet: Final = logging.getLogger("reconciler.kafka")
 _quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # errors are also raised
+_quiet.propagate = False  # Errors are also raised.
 
 
 def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a record client with secrets in clear and common defaults."""
+    """Return settings of a record client with plaintext secrets and common defaults."""
     clear: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     if _CALLBACK in clear:
-        clear[_CALLBACK].get_token()  # the library would time out instead of reporting missing credentials
+        clear[_CALLBACK].get_token()  # The library would time out instead of reporting missing credentials.
     return {**_BASE, **clear, "logger": _quiet}
 
 
@@ -339,26 +334,24 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SECONDS: Final = 10
-"""Socket timeout."""
 _MAX_TOKEN_BYTES: Final = 1024 * 1024
 _EARLY: Final = 0.8
-"""Part of a token's life after which it is renewed."""
+"""Fraction of a token's lifetime after which it is renewed."""
 _LIFE_SECONDS: Final = 300
-"""Life of a token without expiry."""
 _MESSAGE_CHARS: Final = 200
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 @dataclass(slots=True)
 class TokenSource:
-    """Source of one client's tokens. Picklable; each process requests its own."""
+    """Source of one client's tokens. Picklable; each process requests its own tokens."""
 
     url: str
     client_id: str
     client_secret: Secret | None
     scope: str | None
     tls: Tls = field(default_factory=Tls)
-    """Trusted in addition to the system's certificates."""
+    """Certificates trusted in addition to the system's."""
     _token: str | None = field(default=None, init=False, repr=False)
     _renew_at: float = field(default=0.0, init=False, repr=False)
     _lock: Any = field(default=None, init=False, repr=False)
@@ -370,7 +363,7 @@ class TokenSource:
         self._lock = threading.Lock()
 
     def get_token(self) -> str:
-        """Return a valid token; requests a new one after 80 % of its life."""
+        """Return a valid token. A new one is requested after 80 % of its lifetime."""
         with self._lock:
             if self._token is None or monotonic() > self._renew_at:
                 requested_at = monotonic()
@@ -403,7 +396,7 @@ class TokenSource:
         try:
             with (
                 open_pool(self.url, self._build_context(), headers) as pool,
-                # Without redirects: the secret is for this address only.
+                # Do not follow redirects, because the secret is for this address only.
                 pool.request(
                     "POST", self.url, body=urlencode(form), timeout=_SECONDS, redirect=False, preload_content=False
                 ) as answer,
@@ -427,7 +420,7 @@ class TokenSource:
         return NotAuthorizedError(message, hint=hint)
 
     def _build_authorization(self) -> str:
-        """Return the Basic authorization; name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
+        """Return the Basic authorization. Name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
         secret = "" if self.client_secret is None else self.client_secret.reveal()
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -448,28 +441,27 @@ class TokenSource:
 
 
 _MSK_SECONDS: Final = 900
-"""Life of a token, as the signers of AWS set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MskTokenSource:
-    """Source of tokens for Amazon MSK: presigned requests to connect, by this machine's AWS credentials. Picklable."""
+    """Source of tokens for Amazon MSK: presigned connect requests, by this machine's AWS credentials. Picklable."""
 
     region: str
 
     def get_token(self) -> str:
-        """Return a new token; raises the errors of a call of this object."""
+        """Return a new token. Unlike a call of this object, it is not called by librdkafka."""
         return self("")[0]
 
     def __call__(self, _: str) -> tuple[str, float]:
-        """Return a new token and the time it expires, in seconds since 1970."""
+        """Return a new token and its expiry, in seconds since 1970."""
         from botocore.auth import SIGV4_TIMESTAMP, SigV4QueryAuth
         from botocore.awsrequest import AWSRequest
 
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         request = AWSRequest("GET", f"https://kafka.{self.region}.{domain}/?Action=kafka-cluster%3AConnect")
         SigV4QueryAuth(_find_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
-        url = f"{request.url}&User-Agent=reconciler"  # not signed, as in the signers of AWS
+        url = f"{request.url}&User-Agent=reconciler"  # Not signed, as in AWS's signers.
         signed_at = timegm(strptime(request.context["timestamp"], SIGV4_TIMESTAMP))
         return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), signed_at + _MSK_SECONDS
 
@@ -493,7 +485,7 @@ def _find_aws_credentials() -> Any:
 
 @lru_cache(maxsize=1)
 def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return the AWS session of a process, cached because each session requests its own credentials."""
+    """Return the AWS session of a process. It is cached because each session requests its own credentials."""
     import botocore.session
 
     return botocore.session.get_session()

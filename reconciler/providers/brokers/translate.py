@@ -1,4 +1,4 @@
-"""Convert names, topics and access rules between ours and the brokers'. Pure."""
+"""Conversion of names, topics and access rules between files and brokers. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC: Final = 2
 """Resource type of topics in configs and access rules."""
 BROKER: Final = 4
 OWN: Final = 1
-"""Source of a config set on the topic itself (6.1); only these are declarable."""
+"""Source of a config set on the topic itself (6.1). Only these configs can be declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,8 @@ class ClusterDescription:
 
     id: str
     racks: Mapping[int, str | None]
-    """Racks by live broker."""
     operations: frozenset[str]
-    """Our allowed operations on the cluster, such as `describe`."""
+    """Operations on the cluster allowed to this principal, such as `describe`."""
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -39,27 +38,23 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """Metadata of a topic; `error` is the brokers' code."""
+    """Metadata of a topic; `error` is the brokers' error code."""
 
     name: str
     id: str
     is_internal: bool
     replicas: tuple[tuple[int, ...], ...]
-    """Brokers by partition."""
     error: int = 0
     is_led: bool = True
-    """Whether all partitions have leaders."""
     leaders: tuple[int, ...] = ()
-    """By partition; -1 for none."""
+    """Leader by partition; -1 means none."""
     in_sync: tuple[tuple[int, ...], ...] = ()
-    """Brokers in sync, by partition."""
     is_moving: bool = False
-    """Whether replicas are being reassigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigState:
-    """A config; sensitive ones have no value."""
+    """Value of a config with its source. Sensitive configs have no value."""
 
     value: str | None
     source: int
@@ -73,8 +68,8 @@ def select_own_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 
-# The flat name is the identity: `shop:eu:orders` is `shop.eu.orders` on brokers. Read back, it belongs to the longest
-# known namespace with a matching prefix, or else to the default one (facts, 2).
+# The flat name is the identity: `shop:eu:orders` is `shop.eu.orders` on brokers. The reverse assigns it to the longest
+# known namespace with a matching prefix, otherwise to the default one (facts, 2).
 
 
 _NAMED = frozenset({"topic", "mirror", "mounting"})
@@ -88,7 +83,7 @@ class ClusterNaming:
     prefixes: Mapping[str, str]
 
     def to_physical(self, full_name: str) -> str:
-        """Return a topic's name on brokers."""
+        """Return the brokers' name of a topic."""
         return full_name.replace(":", self.separator)
 
     def to_prefix(self, namespace: str) -> str:
@@ -96,7 +91,7 @@ class ClusterNaming:
         return namespace.replace(":", self.separator) + self.separator if namespace else ""
 
     def to_full_name(self, physical: str) -> str:
-        """Return our name of a topic."""
+        """Return a topic's full name in files."""
         namespace, rest = self.split_namespace(physical)
         return join_name(namespace, rest) if rest else physical
 
@@ -130,7 +125,7 @@ def is_internal(topic: TopicMetadata) -> bool:
 
 
 class ResourceModels:
-    """Factory of resources: copies of a validated model, which share equal specs."""
+    """Factory of resources. They are copies of a validated model, and share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -140,7 +135,7 @@ class ResourceModels:
     def build_topic(
         self, full_name: str, seen: TopicMetadata, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
     ) -> Topic:
-        """Return a topic with its own configs."""
+        """Return a topic with its own configs only."""
         namespace, name = split_name(full_name)
         replicas = min(map(len, seen.replicas), default=1)
         path = tuple((rule.permission, rule.principal, rule.host, rule.operations) for rule in acls)
@@ -165,14 +160,14 @@ class ResourceModels:
 
 
 Carrier: TypeAlias = tuple[str, str]
-"""Topic or namespace that a rule belongs to: kind and full name."""
+"""Kind and full name of the topic or namespace that a rule belongs to."""
 _Rule: TypeAlias = tuple[Any, ...]
 """Permission, principal, host, resource type and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRules:
-    """Access rules by namespace and topic; `rest` belongs to neither or cannot be declared."""
+    """Access rules by namespace and topic. Those in `rest` belong to neither or cannot be declared."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]
@@ -189,7 +184,7 @@ def expand_topic_rules(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Acc
 
 
 def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, topics: Collection[str]) -> PlacedRules:
-    """Assign bindings to existing topics, or to the longest known namespace of their prefix."""
+    """Assign bindings to existing topics, or to the longest known namespace with their prefix."""
     known: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     others: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     rest: list[AccessBinding] = []
@@ -210,7 +205,7 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
 
 
 def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
-    """Return the topic or namespace of a binding, or `None`, and the resource name of its rule."""
+    """Return a binding's topic or namespace, or `None`, and the resource name in its rule."""
     if binding.resource == TOPICS and not binding.is_prefix:
         return (("topic", naming.to_full_name(binding.name)) if binding.name in topics else None), "*"
     namespace, name = naming.split_namespace(binding.name)
@@ -219,7 +214,7 @@ def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collect
 
 
 def _build_namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
-    return tuple(  # not validated: from the brokers
+    return tuple(  # Values from brokers are not validated.
         NamespaceAcl.model_construct(
             permission=permission,
             principal=principal,

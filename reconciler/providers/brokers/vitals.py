@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _READ_ATTEMPTS: Final = 2
-"""A topic that is deleted during the first attempt makes it fail."""
+"""A topic deleted during the first attempt makes it fail."""
 _ONGOING: Final = "Ongoing"
 
 
@@ -57,7 +57,7 @@ def measure_cluster(
 ) -> Vitals:
     """Measure a cluster, with about a dozen requests per broker.
 
-    `links` returns links into the cluster, or `None` if the ledger is hidden and no link is declared.
+    `links` returns links into the cluster, or `None` if the ledger is unreadable and no link is declared.
     """
     topics, chosen, offsets = _read_topics(client, naming)
     kafka_links = links() if LEDGER in topics else None
@@ -95,7 +95,6 @@ def _read_topics(
 
 
 def _choose_topics(topics: Mapping[str, TopicMetadata], naming: ClusterNaming) -> dict[str, TopicMetadata]:
-    """Choose topics to measure, without those with a leaderless partition, which would fail the request."""
     names = {naming.to_full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
     measured = choose_measured_names(sizes)
@@ -158,7 +157,6 @@ def _build_topic_vitals(
 
 
 def _measure_partition(place: Place, offsets: _Offsets, mirrored: _MirrorPositions | None) -> PartitionVitals | None:
-    """Return a partition's vitals, or `None` if nothing was written or copied."""
     end, number = offsets.ends[place], place[1]
     if mirrored is None:
         return PartitionVitals(end, offsets.newest.get(place)) if end else None
@@ -174,7 +172,6 @@ def _measure_group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Off
 
 
 def _count_open_transactions(client: KafkaClient) -> int | None:
-    """Return the number of open transactions, or `None` if they may not be listed."""
     try:
         transactions = client.call_admin(
             "listing transactions", client.admin.list_transactions, state_filters=[_ONGOING]

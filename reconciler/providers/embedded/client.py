@@ -1,4 +1,4 @@
-"""Carry out a batch of actions as one commit of the catalog."""
+"""Apply a batch of actions as one commit of the catalog."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
 
 def request_verb_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
-    """Request a verb of a mirror, once; return the id of its topic.
+    """Request a mirror's verb unless it was requested before, and return the topic's id.
 
     Raises:
-        UserError: The topic is no mirror, or the verb is illegal in its state.
+        UserError: The topic is not a mirror, or its state does not allow the verb.
     """
     topic, mirror = find_mirror(draft, full_name)
     if not is_verb_done(mirror, verb):
@@ -80,12 +80,12 @@ def finish_failovers(
     outcomes: Sequence[Outcome],
     may_go_on: Callable[[], None],
 ) -> list[Outcome]:
-    """Clamp the groups of failed-over mirrors to their ends and let producers write, in parallel.
+    """Clamp groups of failed-over mirrors to the mirrors' ends and allow producers, in parallel.
 
-    An action whose topic could not be opened fails and may be repeated.
+    An action fails if its topic could not be opened. It may be repeated.
 
     Raises:
-        LeaseError: By `may_go_on`; the next producer or a repeated action finishes the rest.
+        LeaseError: Raised by `may_go_on`; the next producer or a repeated action finishes the rest.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
     mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)]
@@ -118,12 +118,12 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 def hide_resources(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
-    """Mark resources that the principal may not describe; clusters and links are visible to everyone."""
+    """Hide resources that the principal may not describe. Clusters and links are visible to everyone."""
 
     def mark_hidden(address: Address, observed: Observed) -> Observed:
         try:
             check_shown(who, catalog, address)
-            if isinstance(observed.resource, Mounting):  # its topic may have another name
+            if isinstance(observed.resource, Mounting):  # The mounting's topic may have another name.
                 who.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
         except NotAuthorizedError as error:
             return replace(observed, hidden=error)
@@ -136,7 +136,7 @@ def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
     """Reject an address that may not be described, whether or not it exists.
 
     Raises:
-        NotAuthorizedError: With the rule.
+        NotAuthorizedError: The error names the rule.
     """
     kind = _KINDS.get(kind_of(address))
     if kind is not None:
@@ -147,7 +147,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
     """Reject an action that the current rules forbid.
 
     Raises:
-        NotAuthorizedError: With the operation and the rule.
+        NotAuthorizedError: The error names the operation and the rule.
     """
     if who.is_super_user:
         return
@@ -185,7 +185,7 @@ def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
 
 
 def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting: Mounting) -> None:
-    """Only the super user mounts: object storage has no access rules."""
+    """Allow mounts only to the super user, because object storage has no access rules."""
     if action.machine == UNMOUNT.name:
         who.check_allowed(draft, Operation.DELETE, Kind.TOPIC, mounting.topic_name)
         return
@@ -194,7 +194,7 @@ def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting
 
 
 def _find_acl_kind(resource: Resource) -> Kind | None:
-    """Return the kind of ACL resource; `None`: only the super user may change it."""
+    """Return the ACL resource type; `None` means that only the super user may change it."""
     match resource:
         case Topic():
             return Kind.TOPIC
@@ -228,7 +228,7 @@ _PLATFORM: Final = "an embedded cluster"
 
 
 class CatalogBatch:
-    """Applies actions to a draft of the catalog, each completely or not at all."""
+    """Actions applied to a draft of the catalog, each completely or not at all."""
 
     def __init__(
         self,
@@ -247,9 +247,9 @@ class CatalogBatch:
         self.outcomes: list[Outcome] = []
 
     def apply_all(self, draft: Draft) -> None:
-        """Apply all actions to the draft; runs again if another commit came first.
+        """Apply all actions to the draft. Runs again after a concurrent commit.
 
-        Deletes and moves come first, as quotas are checked at every step.
+        Deletes and moves come first, because quotas are checked at every step.
         """
         ordered = sorted(self._actions, key=lambda action: not isinstance(action, Delete | Transition))
         outcomes = {action.id: self._try_action(draft, action) for action in ordered}
@@ -408,7 +408,7 @@ class CatalogBatch:
 
 
 def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    """Drop configs that have their value already: an operation begun since must not reject a repeated action."""
+    """Drop configs with unchanged values, so that a later operation does not reject a repeated action."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 
@@ -417,7 +417,7 @@ def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bo
 
 
 def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
-    """Delete an empty namespace; each topic in it needs an action of its own."""
+    """Delete an empty namespace. Each topic in it needs its own action."""
     topics = list_topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
@@ -439,10 +439,12 @@ def turn_off_tiering(
     outcomes: Sequence[Outcome],
     may_go_on: Callable[[], None],
 ) -> list[Outcome]:
-    """Finish turning off tiering (KIP-950); an action whose topics are unfinished fails and may be repeated.
+    """Finish turning off tiered storage (KIP-950).
+
+    An action whose topics are unfinished fails and may be repeated.
 
     Raises:
-        LeaseError: By `may_go_on`; the next process finishes the rest.
+        LeaseError: Raised by `may_go_on`; the next process finishes the rest.
     """
     if not _find_switching_actions(actions, list_disabling_topics(cluster.catalog.get_cached())):
         return list(outcomes)
@@ -462,7 +464,6 @@ def turn_off_tiering(
 
 
 def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
-    """Return the ids of actions that may switch tiering of the topics, or of namespaces above them."""
     above = {prefix for name in topics for prefix in _list_prefixes(name)}
     return frozenset(
         action.id for action in actions if _may_switch_tiering(action) and full_name_of(action.address) in above
@@ -470,7 +471,7 @@ def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[s
 
 
 def _may_switch_tiering(action: ControlAction) -> bool:
-    """Return whether an action may switch tiering; moves can change inherited switches."""
+    """Return whether an action may switch tiered storage. Moves can change inherited switches."""
     match action:
         case Transition():
             return True
@@ -498,10 +499,10 @@ def run_batch(
     recoveries: Recoveries,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Commit a batch, finish what takes longer, and yield one outcome per action.
+    """Commit a batch, finish its slow parts, and yield one outcome per action.
 
     Raises:
-        LeaseError: By `may_go_on`; the next process finishes what was begun.
+        LeaseError: Raised by `may_go_on`; the next process finishes the rest.
     """
     mount_batch = _read_mount_batch(cluster, actions)
     batch = CatalogBatch(actions, cluster, recoveries, mount_batch)
@@ -518,7 +519,7 @@ def run_batch(
 def update_new_replicas(
     cluster: EmbeddedCluster, actions: Sequence[ControlAction], outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
-    """Let new read replicas follow their sources at once; a failed action may be repeated."""
+    """Sync new read replicas with their sources immediately. A failed action may be repeated."""
     names = {f"create:{address}": full_name_of(address) for address in list_replica_sources(actions)}
     made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)}
     if not made:

@@ -64,19 +64,19 @@ _MARK_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class EmbeddedLinks(MirrorEntries):
-    """`Links` of the embedded cluster that manifests call `name`."""
+    """`Links` of the embedded cluster with the name `name` in manifests."""
 
     cluster: EmbeddedCluster
     name: str
 
     @property
     def job_steps(self) -> EmbeddedLinks:
-        """Links whose mirrors jobs copy."""
+        """Return this object, because jobs copy its mirrors."""
         return self
 
     @property
     def syncs(self) -> EmbeddedSyncs:
-        """What links sync besides records."""
+        """Sync of everything except records."""
         return EmbeddedSyncs(self.cluster)
 
     def list_links(self) -> Sequence[ObservedLink]:
@@ -87,7 +87,7 @@ class EmbeddedLinks(MirrorEntries):
     def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
-        """Return mirrors in order of full names, from the catalog."""
+        """Return mirrors from the catalog in order of full names."""
         catalog = self.cluster.catalog.read()
         names = sorted(catalog.topics) if name is None else [name] if name in catalog.topics else []
         entries = ((full_name, catalog.topics[full_name].mirror) for full_name in names)
@@ -99,11 +99,11 @@ class EmbeddedLinks(MirrorEntries):
         return [mirror for mirror in mirrors if link is None or mirror.link == link]
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
-        """Return nothing: a mirror is deleted with its topic."""
+        """Return nothing, because a mirror is deleted with its topic."""
         return ()
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return nothing: the catalog shows every mirror."""
+        """Return nothing, because the catalog shows every mirror."""
         return {}
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
@@ -115,7 +115,7 @@ class EmbeddedLinks(MirrorEntries):
         return self._read_positions(self.cluster.topic(full_name))
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return positions of many topics: a listing each and a GET per head, in parallel."""
+        """Return positions of many topics. Sends one listing each and one GET per head, in parallel."""
         catalog = self.cluster.catalog.read()
         topics = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
         return dict(zip(topics, map_in_parallel(self._read_positions, topics.values(), name="positions"), strict=True))
@@ -134,13 +134,13 @@ class EmbeddedLinks(MirrorEntries):
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Turn a topic into the mirror of `of`, its own mirror on the peer; a restore truncates it."""
+        """Turn a topic into the mirror of `of`, which is its own mirror on the peer. A restore truncates it."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
         self._open_links(may_go_on).mirror_own_mirror(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.read_mirror(full_name)
 
     def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
-        """Do nothing: producers cannot write to a mirror."""
+        """Do nothing, because producers cannot write to a mirror."""
 
     def advance_state(
         self,
@@ -162,10 +162,10 @@ class EmbeddedLinks(MirrorEntries):
         return self._open_links(may_go_on).truncate_mirror(full_name, operation=operation)
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> None:
-        """Return nothing: the records after the cuts diverged, offset by offset."""
+        """Return `None`: all offsets after the cuts have diverged."""
 
     def read_offset_maps(self, full_name: str) -> None:
-        """Return nothing: mirrors have their sources' offsets."""
+        """Return `None`, because mirrors have their sources' offsets."""
 
     def record_agreement(
         self,
@@ -194,7 +194,7 @@ class EmbeddedLinks(MirrorEntries):
         is_stopped: bool = False,
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
-        """Return nothing: producers cannot write to a mirror."""
+        """Return nothing, because producers cannot write to a mirror."""
         return {}
 
     def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
@@ -212,11 +212,11 @@ class EmbeddedLinks(MirrorEntries):
         self.cluster.linking.change_link(name, decide)
 
     def now_ms(self) -> int:
-        """Return the time of the cluster's clock."""
+        """Return the time of the cluster's clock in ms."""
         return self.cluster.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return marks of all open topics: one listing, then the catalog."""
+        """Return marks of all open topics. Sends one listing, then reads the catalog."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
             topic_id, number = parse_head_key(listed.key)
@@ -230,11 +230,11 @@ class EmbeddedLinks(MirrorEntries):
         }
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:
-        """Return what a job stored in `runner/`."""
+        """Return the rows that a job stored in `runner/`."""
         return load_results(self.cluster.store, job)[0]
 
     def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Store rows in `runner/` for the next pass."""
+        """Store a job's rows in `runner/` for the next pass."""
         store_results(self.cluster.store, job, rows, {})
 
     def _open_links(self, may_go_on: Callable[[], None]) -> ClusterLinks:
@@ -260,20 +260,20 @@ class EmbeddedSyncs:
         return self.cluster.catalog.read().id
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return the topics that a link reading as `principal` sees, from the catalog."""
+        """Return topics from the catalog as a link that reads as `principal` sees them."""
         return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return versions of the wanted groups."""
+        """Return versions of the wanted groups, or errors."""
         versions = list_group_versions(self.cluster.store)
         return {name: version for name, version in versions.items() if is_wanted(name)}
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets, one GET per group."""
+        """Return committed offsets, with one GET per group."""
         return read_group_offsets(self.cluster, groups)
 
     def list_access_rules(self) -> AccessRules:
-        """Return all access rules, from the catalog."""
+        """Return all access rules from the catalog."""
         return list_access_rules(self.cluster.catalog.read())
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
@@ -287,14 +287,14 @@ class EmbeddedSyncs:
         return self._commit("change mirrors", lambda draft: update_mirrors(draft, sources))
 
     def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Record or clear troubles of mirrors."""
+        """Record troubles of mirrors; `None` clears one."""
         if troubles:
             now_ms = self.cluster.now_ms()
             entries = {name: stamp_trouble(trouble, now_ms) for name, trouble in troubles.items()}
             self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create the mirrors of sources that a link's auto-create selects."""
+        """Create mirrors of the sources that a link's auto-create selects."""
         if not sources:
             return {}
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()
@@ -306,7 +306,7 @@ class EmbeddedSyncs:
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set the group offsets that links synced, in mirrors."""
+        """Set group offsets in mirrors that links synced."""
         self.cluster.permissions.check_super_user("change groups for a link")
         return sync_group_offsets(self.cluster, groups)
 
@@ -315,7 +315,7 @@ class EmbeddedSyncs:
         return self._commit(f"change access rules for link {link}", lambda draft: copy_rules(draft, link, rules))
 
     def protect_mirrors(self, link: str) -> int:
-        """Do nothing: producers cannot write to a mirror."""
+        """Do nothing, because producers cannot write to a mirror."""
         return 0
 
     def _commit(self, what: str, decide: Callable[[Draft], R]) -> R:
@@ -323,7 +323,7 @@ class EmbeddedSyncs:
         results: list[R] = []
 
         def decide_again(draft: Draft) -> None:
-            results[:] = [decide(draft)]  # runs again if another commit came first
+            results[:] = [decide(draft)]  # Runs again after a concurrent commit.
 
         self.cluster.catalog.commit(decide_again)
         return results[0]

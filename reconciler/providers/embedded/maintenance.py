@@ -1,4 +1,4 @@
-"""Maintenance of an embedded cluster, and producing into one topic."""
+"""Maintenance of an embedded cluster, and a producer of one topic."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def list_jobs(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
 ) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
-    """Return the maintenance jobs of one pass; consecutive jobs share what they read.
+    """Return the maintenance jobs of one pass. Consecutive jobs share what they read.
 
-    Tidying waits until other requests, counted by `keeping`, leave room.
+    Tidying waits while other requests, which `keeping` counts, use the capacity.
     """
     keeping = keeping or TierHousekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
@@ -133,7 +133,6 @@ def _continue_recoveries(
 def _follow_replicas(
     cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]
 ) -> MaintenanceJobResult:
-    """Follow the sources of read replicas, each at its interval, or all at once on request."""
     topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
     if not topics:
         return MaintenanceJobResult("partition")
@@ -160,7 +159,6 @@ def _follow_replicas(
 def _continue_migrations(
     cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]
 ) -> MaintenanceJobResult:
-    """Continue interrupted migrations; count topics of those that progressed without error."""
     before, stored = cluster.mounts.list_unfinished(), list[int]()
     if not before:
         return MaintenanceJobResult("topic")
@@ -194,14 +192,14 @@ def _sweep_objects(cluster: EmbeddedCluster, means: MaintenancePorts) -> Mainten
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedTopicProducer:
-    """A producer of one topic."""
+    """Producer of one topic."""
 
     producer: Producer
     full_name: str
 
     @classmethod
     def open(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
-        """Return the producer of a topic; `name` is the cluster's. Rejects mirrors."""
+        """Return the producer of a topic; `name` is the cluster's. Mirrors are rejected."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -211,11 +209,11 @@ class EmbeddedTopicProducer:
         return cls(cluster.producer(), full_name)
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Buffer records; write them when there are enough."""
+        """Buffer records, and write them when there are enough."""
         self.producer.append(self.full_name, records)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write buffered records; return the offsets gained by partition since the last call."""
+        """Write buffered records, and return the offsets that each partition gained since the last call."""
         return self.producer.flush().get(self.full_name, {})
 
 

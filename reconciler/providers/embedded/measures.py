@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 MEASURED_PARTITIONS: Final = 1_000
-"""Limit of partitions read by one `measure`, unwritten ones excluded."""
+"""Maximum partitions that one `measure_topics` reads. Partitions without records do not count."""
 
 _NOTHING: Final = Measure(0, 0)
 
@@ -84,7 +84,7 @@ def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int
 
 
 def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
-    """Yield sizes of topics by tier, in order, with one read of the catalog."""
+    """Yield sizes of topics by storage tier, in order, with one read of the catalog."""
     catalog = cluster.catalog.read()
     names = {full_name_of(topic): topic for topic in topics}
     for name in names:
@@ -94,7 +94,7 @@ def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> 
 
 
 def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
-    """Return a topic's bounds for readers, and its contents."""
+    """Return a topic's bounds for readers, and its sizes."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
     entry, report = find_visible_topic(cluster.permissions, catalog, name), build_storage_report(cluster, catalog)
@@ -109,7 +109,7 @@ def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
 
 
 def build_storage_report(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
-    """Return a storage report of a cluster, for the current or a given catalog."""
+    """Return a storage report of a cluster; `None` reads the current catalog."""
     return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)
 
 
@@ -117,7 +117,7 @@ _AT_ONCE: Final = 16
 
 
 def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
-    """Return the vitals of a cluster; tiered topics take one more GET for each partition."""
+    """Return the vitals of a cluster. Tiered topics take one more GET per partition."""
     store, catalog = report.store, report.catalog
     chosen = _choose_topics(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
@@ -171,7 +171,7 @@ def _read_group(store: ObjectStore, name: str) -> Group | None:
     try:
         return read_group(store, name)
     except UserError:
-        return None  # reported by `cluster check`
+        return None  # `cluster check` reports this error.
 
 
 def _measure_lags(

@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-Each is a migration of its own that names its mounting, so that a repeated action finds and continues it.
+Each is one migration that names its mounting, so that a repeated action finds and continues it.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def list_attachments(actions: Iterable[ControlAction]) -> list[Attachment]:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A mount or unmount of one topic."""
+    """Mount or unmount of one topic."""
 
     id: str
     mounting: Mounting
     is_mount: bool
     source: str
-    """A location; for an unmount perhaps only a name."""
+    """Location of the topic. For an unmount it may be only a name."""
     timeout_ms: int | None
 
     @classmethod
@@ -122,8 +122,6 @@ class Attachment:
 
 @dataclass(slots=True)
 class _MigrationIndex:
-    """Migrations of a draft by direction, mounting and topic, newest first."""
-
     draft: Draft
     numbers: dict[tuple[bool, str | None, str], list[int]] = field(init=False)
 
@@ -152,14 +150,17 @@ class MountBatch:
     attachments: Mapping[str, Attachment]
     """By action id."""
     lookups: Mapping[str, MountLookup]
-    """By action id: what a mount begins with, or who owns a topic that an unmount finds missing, or the error."""
+    """Lookup by action id: a mount's topic, the owner of a topic missing for an unmount, or the error."""
     migration_numbers: dict[str, int] = field(default_factory=dict)
-    """Migrations to drive, by action id."""
+    """Migrations to continue, by action id."""
     _index: _MigrationIndex | None = None
 
     @classmethod
     def read_batch(cls, cluster: EmbeddedCluster, attachments: Sequence[Attachment]) -> MountBatch:
-        """Read the state of a batch's topics in object storage: two GETs per mount, none for most unmounts."""
+        """Read the state of a batch's topics in object storage.
+
+        Sends two GETs per mount, and none for most unmounts.
+        """
         topics = cluster.catalog.read().topics
 
         def look_up_topic(attachment: Attachment) -> MountLookup:
@@ -182,7 +183,7 @@ class MountBatch:
         return cls(cluster, {attachment.id: attachment for attachment in attachments}, lookups)
 
     def begin_migration(self, draft: Draft, action: str) -> str | None:
-        """Begin a mount or unmount, or find it begun or done; return the topic's incarnation.
+        """Begin a mount or unmount, or find its earlier migration, and return the topic's id.
 
         Raises:
             UserError: It is impossible; the draft is unchanged.
@@ -198,7 +199,7 @@ class MountBatch:
             if draft.migrations[str(number)].state != MigrationState.CANCELLED:
                 self.migration_numbers[action] = number
                 return topic.topic_id if attachment.is_mount else None
-            apply_verb(draft, number, "delete")  # a cancelled migration is begun again
+            apply_verb(draft, number, "delete")  # A cancelled migration begins again.
         existing = draft.topics.get(attachment.name)
         if existing is not None:
             location = get_topic_location(attachment.name, existing, self.cluster.cluster_id)
@@ -213,7 +214,7 @@ class MountBatch:
         return None
 
     def complete_migrations(self, outcomes: Iterable[Outcome], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        """Yield outcomes; those of migrations once all have finished, in parallel."""
+        """Yield outcomes. Those of migrations follow after all, in parallel, have finished."""
         ours = []
         for outcome in outcomes:
             if outcome.id in self.migration_numbers and isinstance(outcome, CompletedAction):
@@ -235,7 +236,7 @@ class MountBatch:
     def _mount(self, draft: Draft, attachment: Attachment, existing: TopicEntry | None) -> str:
         if existing is not None:
             check_not_migrating(attachment.name, existing, "to mount it")
-            return existing.id  # done before
+            return existing.id  # An earlier run completed the mount.
         lookup = self.lookups[attachment.id]
         if isinstance(lookup, MigrantEntry):
             cluster_id = self.cluster.cluster_id
@@ -253,11 +254,11 @@ class MountBatch:
                 draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
-            raise _lookup_error(attachment, lookup)  # otherwise it was unmounted before
+            raise _lookup_error(attachment, lookup)  # Otherwise an earlier run unmounted the topic.
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
-    """Return the owner of the topic of a mount or unmount; `None`: it was never detached."""
+    """Return the owner of a topic to mount or unmount, or `None` if it was never detached."""
     remote, location = cluster.remote, attachment.location
     if remote is None:
         return None
@@ -281,12 +282,12 @@ def _lookup_error(attachment: Attachment, lookup: MountLookup) -> ReconcilerErro
 
 _S = MigrationState
 _CLAIMED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
-"""A mount in these states owns its topics."""
+"""States in which a mount owns its topics."""
 
 
 @dataclass(frozen=True)
 class Migrations:
-    """Migrations of one cluster; `open_cluster` fails if it does not exist."""
+    """Migrations of one cluster. `open_cluster` fails if the cluster does not exist."""
 
     address: Address
     storage: ObjectStore | None
@@ -295,10 +296,10 @@ class Migrations:
     open_cluster: Callable[[], EmbeddedCluster]
 
     job_steps: ClassVar[None] = None
-    """The cluster mounts, unmounts and renames topics itself."""
+    """`None`, because the cluster itself mounts, unmounts and renames topics."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
-        """Return recorded migrations; measuring reads the heads of topics being unmounted."""
+        """Return recorded migrations. `is_measured` also reads the heads of topics being unmounted."""
         cluster = self.open_cluster()
         catalog = cluster.catalog.read()
         return [
@@ -312,7 +313,7 @@ class Migrations:
         ]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a verb; a cancellation is completed at once."""
+        """Request a verb. A cancellation is completed before the call returns."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         after = mounts.ask(migration, verb)
@@ -324,7 +325,7 @@ class Migrations:
         return _to_migration(cluster.catalog.read(), migration, after)
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return why the catalog refuses to mount or unmount topics, by full name."""
+        """Return errors, by full name, for topics that the catalog refuses to mount or unmount."""
         return self.open_cluster().mounts.find_obstacles(direction, topics)
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
@@ -349,7 +350,7 @@ class Migrations:
             mounts.prepare(number)
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the topics that were ever detached: one listing, one GET each."""
+        """Yield all detached topics, with one listing and one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._require_storage(), True
         for register in list_registers(storage):
@@ -359,17 +360,16 @@ class Migrations:
             check_storage(storage, self._bound_storage_id())
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
-        """Return a topic from its current manifests, one GET per partition."""
+        """Return a topic from its current manifests, with one GET per partition."""
         self.who.check_super_user(f"release {location}")
         return read_releasable_topic(self._require_storage(), location, owner)
 
     def release_topic(self, location: str, owner: str) -> MountableTopic:
-        """Release a topic: its manifests, then its register."""
+        """Release a topic's manifests, then its register."""
         self.who.check_super_user(f"release {location}")
         return release_lost_topic(self._require_storage(), location, owner, now_ms=self.now_ms())
 
     def _bound_storage_id(self) -> str | None:
-        """Return the id of the bound object storage; `None` also if the cluster is lost."""
         try:
             return self.open_cluster().catalog.read().cluster.storage_id
         except ReconcilerError:
@@ -423,7 +423,7 @@ class Migrations:
 
 
 def _find_migrations(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
-    """Return the migrations that a command continues; reject those with topics that its user was not shown."""
+    """Return the migrations that a command continues. Reject migrations with topics that the user has not seen."""
     numbers: list[int] = []
     for number, migration in list_migrations(cluster.catalog.read()).items():
         names = {topic.name for topic in migration.topics}
@@ -443,7 +443,6 @@ def _find_migrations(cluster: EmbeddedCluster, request: HandMigration) -> list[i
 
 
 def _check_same_topics(cluster: EmbeddedCluster, request: HandMigration) -> None:
-    """Reject topics that were deleted and created again after the user saw them."""
     topics = cluster.catalog.read().topics
     for name, location in request.topics.items():
         topic = topics.get(name)

@@ -1,4 +1,4 @@
-"""The embedded cluster as a provider: observe, bind, act."""
+"""Provider of the embedded cluster: observe, bind, apply."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
 
 
 def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> ObservedStorage:
-    """Return the bound and the declared object storage: one GET, and LISTs if it is new.
+    """Return the bound and the declared object storage.
 
-    `root` is the cluster's URL.
+    Sends one GET, and LISTs if the storage is new. `root` is the cluster's URL.
     """
     bound, tiered = catalog.cluster.storage_id, tuple(list_tiered_topics(catalog))
     if storage is None:
@@ -91,7 +91,7 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
         if storage_id is None and bound is not None:
             check_not_lost(storage, bound)
         if storage_id is None or storage_id != bound:
-            check_storage_place(storage, root)  # callers without list permission cannot tier, and learn it in the plan
+            check_storage_place(storage, root)  # Without list permission, the plan reports the error.
     except UserError as error:
         return ObservedStorage(bound, None, tiered, error)
     return ObservedStorage(bound, storage_id, tiered)
@@ -125,7 +125,7 @@ def check_new_locations(store: ObjectStore, storage: ObjectStore) -> None:
 
 
 def find_or_create_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
-    """Create a cluster, or find it created; reject another one in the store."""
+    """Create a cluster unless it exists. Reject a different cluster in the store."""
     cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
     created_id = create_cluster(store, cluster_id or new_id())
     if cluster_id not in {None, created_id}:
@@ -134,13 +134,13 @@ def find_or_create_cluster(store: ObjectStore, wanted: Resource, new_id: Callabl
 
 
 def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
-    """Return the catalog change of an action on the cluster itself; it is idempotent."""
+    """Return the idempotent catalog change of an action on the cluster itself."""
     wanted = dict(_list_requested_properties(action))
 
     def change_draft(draft: Draft) -> None:
         if isinstance(action, Update):
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-        else:  # another workspace may have created it with properties since the plan
+        else:  # Another workspace may have created it with properties after the plan.
             properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
         check_unchanged(action.address, properties, _read_fields(draft))
         alter_cluster(draft, wanted)
@@ -182,7 +182,7 @@ def _read_fields(draft: Draft) -> dict[str, Value]:
 
 
 def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
-    """Return names and shapes of visible resources."""
+    """Return names and shapes of resources visible to the principal."""
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
@@ -236,7 +236,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class EmbeddedProvider:
-    """An embedded cluster, which may not exist yet."""
+    """Provider of an embedded cluster, which may not exist yet."""
 
     def __init__(self, declared: Cluster, store: ObjectStore, edge: Edge, storage: ObjectStore | None = None) -> None:
         self._declared = declared
@@ -263,17 +263,17 @@ class EmbeddedProvider:
         return replace(CAPABILITIES, encryption=self._store.can_encrypt)
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the cluster at the root; `None` if empty or missing."""
+        """Return the cluster at the root, or `None` if the root is empty or missing."""
         cluster_file = read_cluster_file(self._store)
         if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
-            self._opened = None  # another cluster replaced it: drop what was read
+            self._opened = None  # Another cluster has replaced it; drop cached data.
         return None if cluster_file is None else ClusterIdentity("embedded", cluster_file.id, cluster_file.format)
 
     def observe(self, scope: Scope) -> Inventory:
         """Return the cluster and its catalog, usually with two GETs."""
         if self.identify() is None:
             if self._storage is not None:
-                check_new_locations(self._store, self._storage)  # the plan reports what cannot be created
+                check_new_locations(self._store, self._storage)  # The plan reports what cannot be created.
             return {}
         cluster = self._open_cluster()
         name, wanted = self._declared.metadata.name, build_scope_filter(scope)
@@ -291,7 +291,7 @@ class EmbeddedProvider:
         return {address: observed for address, observed in inventory.items() if wanted(address)}
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return nothing: all rules belong to namespaces or topics."""
+        """Return nothing, because all rules belong to namespaces or topics."""
         return ()
 
     def check_visible(self, address: Address) -> None:
@@ -345,7 +345,7 @@ class EmbeddedProvider:
         return refused
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return sizes from heads and manifests of at most a thousand partitions."""
+        """Return sizes from heads and manifests of at most 1,000 partitions."""
         return measure_topics(self._open_cluster(), addresses, cuts)
 
     @property
@@ -370,13 +370,13 @@ class EmbeddedProvider:
         return EmbeddedLinks(self._open_cluster(), self._declared.metadata.name)
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
-        """Return bounds and contents: one listing, and a GET per partition and manifest."""
+        """Return bounds and sizes. Sends one listing, and one GET per partition and manifest."""
         from reconciler.providers.embedded.measures import read_standing
 
         return read_standing(self._open_cluster(), topic)
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield sizes by tier: one listing, and a GET per partition and manifest."""
+        """Yield sizes by storage tier. Sends one listing, and one GET per partition and manifest."""
         from reconciler.providers.embedded.measures import list_topic_storages
 
         return list_topic_storages(self._open_cluster(), topics)
@@ -398,10 +398,10 @@ class EmbeddedProvider:
         return self._open_cluster().groups
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Do nothing: the catalog has full names."""
+        """Do nothing, because the catalog has full names."""
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic copy besides records."""
+        """Return a topic's partitions and configs, which its mirrors follow."""
         return self._open_cluster().source_topic(full_name_of(topic))
 
     def open_log(
@@ -450,12 +450,11 @@ class EmbeddedProvider:
         return self._opened
 
     def _check_storage(self, verb: str, *, is_bound: bool) -> ObjectStore | None:
-        """Check the object storage without changing it."""
         Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{verb} {self._declared.address}")
         storage = self._storage if is_bound else None
         if storage is not None:
             check_new_locations(self._store, storage)
-            check_usable(storage)  # another cluster may have created it: our permissions count
+            check_usable(storage)  # Another cluster may have created it, so this caller's permissions count.
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:

@@ -65,24 +65,24 @@ class EmbeddedArchives:
     def find_recovery_sources(
         self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return the sources of new topics: a GET per topic and partition, and a listing for names."""
+        """Return the sources of new topics. Sends a GET per topic and partition, and a listing for names."""
         sources = look_up_sources(self.storage, self.cluster_id(), topics, self.who) if topics else {}
         return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return all topics and metadata: a listing, and a GET per topic, partition and part."""
+        """Return all topics and metadata. Sends a listing, and a GET per topic, partition and part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all detached topics: one listing, one GET each."""
+        """Return all detached topics, with one listing and one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
         return list_mountable_topics(self.cluster_address, self.storage)
 
 
 def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
-    """Return the sources of new read replicas; only the super user may create them."""
+    """Return the sources of new read replicas. Only the super user may create them."""
 
     def find_source(address: Address, location: str) -> RecoverableTopic | UserError:
         try:
@@ -102,7 +102,7 @@ def look_up_sources(
 ) -> Recoveries:
     """Return the sources of new topics, by location or name.
 
-    Only the super user may use them: object storage has no access rules.
+    Only the super user may use them, because object storage has no access rules.
     """
 
     def find_source(address: Address, location: str | None) -> RecoverableTopic | UserError:
@@ -118,7 +118,7 @@ def look_up_sources(
             return error
 
     def _with_groups(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
-        """A copy on the cluster that created the topic takes no group offsets."""
+        """Drop group offsets if the topic was created on this cluster."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes
@@ -176,7 +176,7 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
 
 
 def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
-    """Recovery must not copy topics of other clusters: a Mounting mounts them again."""
+    """Yield errors for mounted topics that other clusters created: a Mounting restores them, not a recovery."""
     for place, ownership in iter_ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
@@ -193,7 +193,7 @@ def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Itera
 
 
 def _check_chosen_cluster(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
-    """Reject an ambiguous or unknown cluster id, by which another cluster's topics could be recovered."""
+    """Reject an ambiguous or unknown cluster id, which could select another cluster's topics."""
     if cluster_id is None and len(made_by) <= 1:
         return
     others = ", ".join(made_by[:_MAX_NAMED]) + (" …" if made_by[_MAX_NAMED:] else "")
@@ -216,7 +216,7 @@ def _missing_description_error(storage: ObjectStore, place: str, manifests: int)
 
 
 def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
-    """Return a cluster's stored metadata; `None` if it is missing or the cluster's id ambiguous."""
+    """Return a cluster's stored metadata; `None` if it is missing or the cluster's id is ambiguous."""
     if storage is None:
         return None
     cluster_id = cluster_id or _only_cluster_id(storage)
@@ -267,7 +267,7 @@ def _key_offsets_by_location(offsets: OffsetsByLocation) -> Iterator[tuple[str, 
 def _list_inventory(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Return a catalog's resources by address; those that cannot be declared are added to `left_out`."""
+    """Return a catalog's resources by address. Undeclarable ones are added to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -285,7 +285,7 @@ def _list_inventory(
     return {
         address: observed
         for address, observed in resources
-        if kind_of(address) != "mirror" or observed.mirror.topic_if_stopped is not None  # a stopped mirror is a topic
+        if kind_of(address) != "mirror" or observed.mirror.topic_if_stopped is not None  # A stopped mirror is a topic.
     }
 
 
@@ -305,7 +305,7 @@ def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | Non
 
 
 def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]:
-    """Return the locations that a batch's new read replicas follow, by address."""
+    """Return the source locations of a batch's new read replicas, by address."""
     return {
         action.address: action.after.spec.read_replica_of
         for action in actions
@@ -316,7 +316,7 @@ def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]
 def begin_recovery(
     draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str
 ) -> str:
-    """Create the topic that a recovery fills, or find it created earlier; return its id."""
+    """Create the topic that a recovery fills unless it exists, and return its id."""
     if isinstance(source, UserError):
         raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)
@@ -339,7 +339,7 @@ def begin_recovery(
 def complete_recoveries(
     cluster: EmbeddedCluster, outcomes: Iterable[Outcome], names: Mapping[str, str], may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
-    """Yield outcomes; those of topics in `names` after their recovery."""
+    """Yield outcomes. Those of topics in `names` follow after their recovery."""
     begun = []
     for outcome in outcomes:
         if outcome.id in names and isinstance(outcome, CompletedAction):

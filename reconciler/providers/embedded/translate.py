@@ -1,4 +1,4 @@
-"""Catalog entries to resources, and actions to catalog changes. Pure."""
+"""Conversion of catalog entries to resources, and of actions to catalog changes. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class TopicModels:
-    """Creates topics as copies of a validated model that share equal specs."""
+    """Factory of topics. They are copies of a validated model, and share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
@@ -56,7 +56,7 @@ class TopicModels:
 
 
 def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
-    """Return what happens to each topic's remote objects if it is deleted, by full name."""
+    """Return the fate of each topic's remote objects after its deletion, by full name."""
     return {
         name: RemoteRemains(
             str(get_topic_location(name, entry, cluster_id)),
@@ -71,7 +71,7 @@ def list_observed(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None, *, cluster_id: str = ""
 ) -> Iterator[tuple[Address, Observed]]:
     """Yield the catalog's entries as resources with their own configs."""
-    legacies = find_remote_remains(catalog, cluster_id)  # needs all namespaces, even unwanted ones
+    legacies = find_remote_remains(catalog, cluster_id)  # Needs all namespaces, including unwanted ones.
     if is_wanted is not None:
         catalog = _filter_catalog(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
@@ -114,7 +114,7 @@ def _filter_catalog(catalog: Catalog, cluster: str, is_wanted: Callable[[str], b
 
 
 def _list_kinds(entry: TopicEntry) -> tuple[str, ...]:
-    """Return the kinds of a topic's resources; a stopped mirror is also a topic."""
+    """Return the kinds of a topic's resources. A stopped mirror is also a topic."""
     mirror, topic = entry.mirror is not None, entry.active_mirror is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
@@ -166,7 +166,7 @@ def to_namespace_entry(namespace: Namespace) -> NamespaceEntry:
 
 
 def to_topic_shape(topic: Topic) -> TopicShape:
-    """Return the shape of a new topic; its partitions must be declared."""
+    """Return the shape of a new topic. Its partitions must be declared."""
     if topic.spec.partitions is None:
         raise UserError(f"{topic.address}: spec.partitions is missing", hint="Set spec.partitions.")
     return TopicShape(
@@ -178,7 +178,7 @@ def to_topic_shape(topic: Topic) -> TopicShape:
 
 
 def read_fields(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
-    """Return an entry's fields, by the paths of changes."""
+    """Return an entry's fields by the paths of changes."""
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
     fields.update(to_rule_fields(to_namespace_acls(entry.acls)))
     match entry:
@@ -201,7 +201,7 @@ def _list_limits(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
 def list_mountings(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
 ) -> dict[Address, Observed]:
-    """Return recorded migrations by address of their mounting or topic; the newest counts."""
+    """Return the newest recorded migration by address of its mounting or topic."""
     mountings: dict[Address, Observed] = {}
     for number in sorted(map(int, catalog.migrations)):
         migration = catalog.migrations[str(number)]

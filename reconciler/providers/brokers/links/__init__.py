@@ -1,1 +1,1 @@
-"""Links whose destination is a Kafka cluster: states in its ledger, fenced by transactional ids."""
+"""Links to a Kafka cluster; their states are in its ledger, and transactional ids fence copiers."""

@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes the mirror of that mirror.
 
-Brokers cannot truncate a log at its end. Partitions with records that the mirror never got are emptied and copied
-again; the others continue by the inverted offset map.
+Brokers cannot truncate the end of a log. Partitions with records that the mirror never got are emptied and copied
+again. All other partitions continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 _COUNT_LIMIT: Final = 200_000
-"""Largest range whose records a plan counts; for longer ones it reads one batch and counts offsets."""
+"""Largest range in which a plan counts records. Of longer ranges it reads one batch and counts offsets."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Failback:
 
     site: LinkSite
     log: Callable[[str], TopicLog] | None
-    """Opens the log of a topic by full name; `None` if records cannot be read."""
+    """Opens a topic's log by full name; `None` if records cannot be read."""
     may_go_on: Callable[[], None]
 
     def make_mirror(self, full_name: str, of: ObservedMirror, begun: Operation) -> None:
-        """Make a topic the mirror of `of`, its own mirror. Idempotent per operation."""
+        """Make a topic the mirror of `of`, which was its mirror. Idempotent per operation."""
         topic, seen = self._find_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -101,13 +101,13 @@ class Failback:
                 raise
 
     def read_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return the offset maps of a mirror, stopped or not, by partition."""
+        """Return the offset maps of an active or stopped mirror by partition."""
         topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
     def find_diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return the ranges with records from the offsets `cuts` on."""
+        """Return the ranges that contain records at or after the offsets `cuts`."""
         topic, seen = self._find_topic(full_name)
         ranges = self._find_ranges(topic, seen, cuts)
         if ranges:
@@ -124,7 +124,7 @@ class Failback:
         return tuple(diverged for diverged in ranges if diverged.records)
 
     def empty_diverged_partitions(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Empty a mirror's partitions with records that its source never got, and return what was deleted."""
+        """Empty the mirror's partitions whose records the source never got, and return the deleted ranges."""
         full_name, link = mirror.name, mirror.link
         topic, seen = self._find_topic(full_name)
         current = self.site.read_states().require_mirror(topic, full_name, seen.id)
@@ -231,7 +231,6 @@ class Failback:
     def _copy_diverged(
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
-        """Copy diverged records into another topic exactly once, also after a crash."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
         from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415 - as above
 
@@ -241,7 +240,7 @@ class Failback:
         log = self.log(full_name)
         bounds = log.read_bounds()
         for diverged in ranges:
-            # The operation is the owner, so that records kept by an earlier operation do not count as copied.
+            # The operation owns this progress, so that an earlier operation's records do not count as copied.
             begins = {diverged.partition: diverged.start}
             target = CopyTarget(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
@@ -255,7 +254,7 @@ class Failback:
                 self.may_go_on()
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
-        """Create or extend the topic for diverged records; return its name and id.
+        """Create or extend the topic for diverged records, and return its name and id.
 
         Its configs prevent expiry and compaction. Configs that users have set stay.
         """
@@ -276,7 +275,7 @@ class Failback:
         return topic, seen.id
 
     def _delete_earlier_progress(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
-        """Delete the progress of an earlier restore: it covers smaller offsets, or a deleted topic of this name."""
+        """Delete the progress of an earlier restore. It covers smaller offsets, or a deleted topic of this name."""
 
         def decide(entries: Entries) -> Changes:
             known = entries.get(progress_key(*place))
@@ -301,7 +300,7 @@ def open_seals(site: LinkSite) -> Seals:
 
 
 def invert_offset_map(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
-    """Invert an offset map, without source offsets from `cut` on."""
+    """Invert an offset map; source offsets from `cut` on are omitted."""
     inverted = []
     for piece in pieces:
         length = piece.length if cut is None else min(piece.length, cut - piece.source)

@@ -1,7 +1,7 @@
-"""Find records in a mirror that its link did not copy: brokers accept every producer that access rules do not stop.
+"""Detection of records in a mirror that its link did not copy. Only access rules stop other producers.
 
-The offset map has the offsets that the link wrote. Other offsets belong to transaction markers, to unreadable records
-of killed copiers, or to foreign records.
+The offset map contains the offsets that the link wrote. Other offsets are transaction markers, unreadable records of
+killed copiers, or foreign records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 _MAX_GAP_READS: Final = 50
-"""Limit of gaps of a partition that are read one by one; with more, the whole range is read."""
 
 
 def find_foreign_records(
@@ -34,10 +33,10 @@ def find_foreign_records(
     is_stopped: bool = False,
     on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
-    """Return foreign records in mirrors by full name, in order; topics that are no mirrors have none.
+    """Return foreign records in mirrors by full name, in order; topics that are not mirrors are ignored.
 
     `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that cannot be
-    read; without it their error is raised. Reads records only if the map does not explain all offsets.
+    read; without it their error is raised. Records are read only if the map does not explain all offsets.
     """
     names = {site.naming.to_physical(name): name for name in full_names}
     topics = site.read_topics(sorted(names))
@@ -49,7 +48,7 @@ def find_foreign_records(
         on_unknown(names[topic], error)
         del topics[topic]
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
-    # Read ends before the ledger, so that it explains all records below them.
+    # Read end offsets before the ledger, so that it explains all records below them.
     starts, ends = (
         read_offsets(site.client, places, EARLIEST),
         read_offsets(site.client, places, LATEST, is_stable=True),
@@ -83,12 +82,10 @@ def _open_log(site: LinkSite, topic: str, topic_id: str) -> TopicLog:
 
 @dataclass(frozen=True)
 class _Partition:
-    """A partition of a mirror, with the offsets and transactions that the link wrote."""
-
     number: int
     offsets: OffsetMap
     commits: int | None
-    """Transactions that left a marker; `None` if an earlier version copied without counting."""
+    """Number of transactions that left a marker; `None` if an earlier version did not count them."""
 
     @classmethod
     def from_entries(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
@@ -100,19 +97,19 @@ class _Partition:
 
     @property
     def copied_end(self) -> int:
-        """Offset after the last record of the link."""
         return max((piece.target_end for piece in self.offsets), default=0)
 
     def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
-        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is no
-        marker: markers follow copied records.
+        If there are no more gaps than transactions, a gap of one offset is a marker. The first gap never is: markers
+        follow
+        copied records.
         """
         gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
         if self.commits is None:
-            before = []  # An earlier version may have begun the copy on a topic with records.
+            before = []  # An earlier version may have started the copy in a topic with records.
         are_all_marked = self.commits is None or len(between) <= self.commits
         wanted = [*before, *(gap for gap in between if gap.length > 1 or not are_all_marked)]
         cut = (OffsetRange(max(gap.start, within.start), gap.stop) for gap in wanted)
@@ -128,7 +125,6 @@ class _Partition:
             yield OffsetRange(at, end)
 
     def find_records(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
-        """Yield runs of readable records in gaps, without records of the link in between."""
         spans = gaps if len(gaps) <= _MAX_GAP_READS else [OffsetRange(gaps[0].start, gaps[-1].stop)]
         run: ForeignRecords | None = None
         for span in spans:

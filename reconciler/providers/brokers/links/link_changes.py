@@ -1,7 +1,7 @@
-"""Create, change and delete mirrors: ledger first, copiers fenced.
+"""Create, change and delete mirrors. The ledger is written first, then copiers are fenced.
 
-The end of mirroring is recorded first, so that no new copier starts. The mirror is PENDING_STOPPED until all running
-copiers are fenced; a repeated request continues from there.
+The ledger records the end of mirroring first, so that no copier starts. The mirror is PENDING_STOPPED until all
+running copiers are fenced. A repeated request continues from there.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import TopicMetadata
 
 
-# Fencing copiers by taking over their transactional ids.
+# Fence copiers by taking over their transactional ids.
 
 
 _MOVED: Final = frozenset({14, 15, 16})
 """Error codes of a coordinator that is loading or has moved to another broker."""
 _RETRIED: Final = _MOVED | {51}
-"""Also of a coordinator that is still ending a transaction of the fenced producer."""
+"""Error codes to retry; 51 means that the coordinator is still ending the fenced producer's transaction."""
 _PAUSE_S: Final = 0.05
 
 
@@ -109,7 +109,7 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
             codes[name] = (await connections.send(request, node_id=node)).error_code
-            if codes[name] in _MOVED:  # The library caches coordinators even if they move.
+            if codes[name] in _MOVED:  # The library caches coordinators even after they have moved.
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return codes
 
@@ -122,12 +122,14 @@ class LinkChanges:
 
     site: LinkSite
     may_go_on: Callable[[], None] = skip_check
-    """Called before every write; may raise, and the next process continues."""
 
     def request(
         self, full_names: Mapping[str, str], verb: str, operation: str = ""
     ) -> dict[str, str | ReconcilerError]:
-        """Request a verb for mirrors, given as links by full name; return topic ids or errors. Idempotent."""
+        """Request a verb for mirrors, and return topic ids or errors. Idempotent.
+
+        `full_names` maps full names to links.
+        """
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms(), operation)
 
@@ -141,7 +143,7 @@ class LinkChanges:
         return self._carry_out_decisions(full_names, topics, decide)
 
     def request_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
-        """Request a verb for mirrors, except those that have carried it out."""
+        """Request a verb only for mirrors that have not carried it out."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
 
@@ -153,7 +155,7 @@ class LinkChanges:
         return self._carry_out_decisions(full_names, topics, decide)
 
     def move_to_status(self, full_name: str, link: str, to: MirrorStatus, request: TransitionRequest) -> None:
-        """Move a mirror to the next state of its operation; unseal it before it becomes ACTIVE."""
+        """Move a mirror to the next state of its operation. Unseal the topic before it becomes ACTIVE."""
         operation = request.operation
 
         def decide(name: str, mirror: RecordedMirror, _states: LinkStates) -> RecordedMirror:
@@ -194,7 +196,7 @@ class LinkChanges:
     def _apply_entry(self, mirror: RecordedMirror, entry: MirrorEntry, verb: str, operation: str) -> RecordedMirror:
         if not entry.is_stopped or mirror.entry.is_stopped:
             return replace(mirror, entry=entry)
-        by_hand = Operation("", FAILOVER)  # No process drives it; the user repeats the request after a crash.
+        by_hand = Operation("", FAILOVER)  # No process continues a manual failover; the user repeats the request.
         ended = by_hand if verb == FAILOVER else mirror.entry.operation or Operation(operation, verb)
         return replace(mirror, entry=entry, opening=ended)
 
@@ -207,7 +209,6 @@ class LinkChanges:
         topics: Mapping[str, TopicMetadata],
         decide: Callable[[str, RecordedMirror, LinkStates], RecordedMirror],
     ) -> dict[str, str | ReconcilerError]:
-        """Decide for mirrors, link by link, then fence copiers and open stopped mirrors; collect errors."""
         results: dict[str, str | ReconcilerError] = {}
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
@@ -223,8 +224,8 @@ class LinkChanges:
         self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
     ) -> None:
         self.may_go_on()
-        # Copiers of partitions added before the ledger was written may run, so read partitions again. The broker that
-        # answers may lag behind the first one, so both answers count.
+        # Copiers of partitions added before the ledger write may run, so read partitions again. This response may come
+        # from a broker that lags behind, so both responses count.
         now = self.site.read_topics(shut)
         fence_producers(
             self.site.client,
@@ -269,7 +270,7 @@ class LinkChanges:
         return shut
 
     def _open_topics(self, link: str, topics: Iterable[str]) -> None:
-        """Let producers write to stopped mirrors; call only after all copiers are fenced."""
+        """Allow producers to write to stopped mirrors. All copiers must be fenced."""
         opened = {mirror_key(topic) for topic in topics}
         if not opened:
             return
@@ -288,7 +289,6 @@ class LinkChanges:
         self.site.ledger.change(build_writer_id(link), decide)
 
     def _unseal_mirrors(self, opened: Collection[Key]) -> None:
-        """Remove seals of reversals before the state is recorded, so that a repeated request continues here."""
         mirrors = self.site.read_states().mirrors
         shut = self.site.ledger.read(SEALED)
         for _, topic in sorted(opened):
@@ -300,7 +300,7 @@ class LinkChanges:
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
-# Mirrors are recorded before they are created, so that a new topic is known to belong to its link.
+# Mirrors are recorded before creation, so that the link of a new topic is always known.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -308,27 +308,26 @@ _ALL: Final = (*STATES, PROGRESS, MAP)
 
 @dataclass(frozen=True, slots=True)
 class NewMirror:
-    """A mirror to create: full name and shape of its source, and its own configs."""
+    """Mirror to create: full name and shape of its source, and its own configs."""
 
     source: str
     shape: SourceTopic
     configs: Mapping[str, str]
     is_automatic: bool = False
     denied: tuple[str, ...] = ()
-    """Principals that are denied writing to it."""
 
 
 @dataclass(frozen=True)
 class MirrorCreation:
-    """Creation and deletion of one destination's mirrors."""
+    """Creation and deletion of mirrors on one destination."""
 
     site: LinkSite
     may_go_on: Callable[[], None] = skip_check
 
     def create_mirrors(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link by full name; return topic ids or errors. Existing mirrors are unchanged.
+        """Create mirrors of a link by full name, and return topic ids or errors. Existing mirrors do not change.
 
-        A mirror is recorded before its topic is created; its entry gets the topic's id afterwards.
+        A mirror is recorded before its topic is created. The topic's id is added to its entry afterwards.
         """
         results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.read_topics([self.site.naming.to_physical(name) for name in wanted])
@@ -384,7 +383,7 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(link), lambda entries: _build_removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link and the entries of its stopped mirrors, which stay as ordinary topics (F-C-091)."""
+        """Remove a link and the entries of its stopped mirrors. Their topics stay as ordinary topics (F-C-091)."""
         ids = {topic: seen.id for topic, seen in self.site.read_topics().items()}
         silent = [
             topic
@@ -407,7 +406,7 @@ class MirrorCreation:
             return {**build_link_changes(name, None), **_build_removals(entries, gone)}
 
         self.may_go_on()
-        # Mirrors being created have no topic id, and their topics may not exist.
+        # Mirrors in creation have no topic id, and their topics may not exist.
         _remove_denials(
             self.site,
             lambda topic, mirror: mirror.link == name and not (mirror.topic_id and mirror.topic_id == ids.get(topic)),
@@ -415,7 +414,6 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(name), decide, *_ALL)
 
     def _find_uncertain_topics(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
-        """Return errors for mirrors that exist but are not visible; their entries must stay."""
         mirrors = self.site.read_states().mirrors if absent else {}
         return self.site.find_unshown_topics(
             [topic for topic in absent if topic in mirrors and mirrors[topic].topic_id is not None]
@@ -428,7 +426,7 @@ class MirrorCreation:
         existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
     ) -> LinkStates:
-        """Record new mirrors before their topics exist; remove entries of earlier topics with their names."""
+        """Record new mirrors before their topics exist. Entries of deleted topics with these names are removed."""
 
         def decide(entries: Entries) -> Changes:
             states = parse_states(entries)
@@ -445,7 +443,7 @@ class MirrorCreation:
                     results[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
                     made = self._build_recorded_mirror(link, name, new, states)
-                    if before is not None:  # Keep the denials of the earlier topic, so that they are removed or reused.
+                    if before is not None:  # Keep the denials of the deleted topic, so that they are removed or reused.
                         made = replace(made, denied=before.denied)
                     changes |= {**_build_removals(entries, {topic}), **build_mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
@@ -466,7 +464,7 @@ class MirrorCreation:
         if mirror is not None and is_ours and mirror.topic_id == seen.id:
             return seen.id
         if mirror is not None and is_ours and mirror.entry.state == CREATING and self._is_empty(seen):
-            return None  # Created, but the answer was lost.
+            return None  # The topic was created, but the response was lost.
         raise already_exists_error(name)
 
     def _build_recorded_mirror(self, link: str, name: str, new: NewMirror, states: LinkStates) -> RecordedMirror:
@@ -499,7 +497,7 @@ class MirrorCreation:
     def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
         """Update a topic that a crashed process created to its source.
 
-        Topics without the pinned configs stay unchanged: another user may have created them.
+        A topic without the pinned configs does not change: another user may have created it.
         """
         ((_, configs),) = self.site.client.read_configs([seen.name])
         own = {} if isinstance(configs, int) else select_own_configs(configs)

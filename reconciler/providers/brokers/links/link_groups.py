@@ -1,7 +1,7 @@
-"""Sync group offsets and access rules of a link, and protect its mirrors.
+"""Sync of a link's group offsets and access rules, and protection of its mirrors.
 
-Brokers do not report who committed an offset. Synced offsets are recorded with the previous ones before they are
-committed; any other offset is the group's own commit, and wins.
+Brokers do not report who committed an offset. A synced offset and the previous one are recorded before the commit. Any
+other offset is the group's own commit, which is not overwritten.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 SYNCED_OFFSETS: Final = "brought"
-"""Kind of entries of groups: synced offset and previous offset by topic and partition."""
+"""Kind of a group's entry: synced and previous offset by topic and partition."""
 _HAS_MEMBERS: Final = frozenset({25, 68, 82})
 """Error codes of groups with members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP and similar."""
 
@@ -63,7 +63,7 @@ _Committed = dict[tuple[str, int], GroupPosition]
 
 
 def compute_group_versions(site: LinkSite, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
-    """Return a digest of each group's commits, or why they may not be read."""
+    """Return a digest of each group's commits, or the error if they may not be read."""
     readable, refused = _read_positions(site, [group for group in read_group_states(site.client) if is_wanted(group)])
     versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in readable.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
@@ -83,12 +83,12 @@ def read_group_offsets(site: LinkSite, groups: Collection[str]) -> dict[str, Gro
 def sync_group_offsets(
     site: LinkSite, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Record synced offsets in the ledger, then commit them for groups in mirrors."""
+    """Record synced offsets in the ledger, then commit them to the groups."""
     return _OffsetSync(site, groups).sync() if groups else {}
 
 
 def mark_offsets_synced(site: LinkSite, link: str, topic: str) -> None:
-    """Record the offsets of groups in a topic as synced, so that syncs may replace them."""
+    """Record groups' offsets in a topic as synced, so that later syncs may overwrite them."""
     current, _ = _read_positions(site, read_group_states(site.client))  # Groups that may not be read were not synced.
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
     read = {group: of for group, of in read.items() if of}
@@ -110,8 +110,6 @@ def mark_offsets_synced(site: LinkSite, link: str, topic: str) -> None:
 
 @dataclass
 class _OffsetSync:
-    """Sync of group offsets over one read of ledger and groups."""
-
     site: LinkSite
     groups: Mapping[str, GroupOffsets]
     _maps: dict[tuple[str, int], OffsetMap] = field(default_factory=dict)
@@ -152,7 +150,7 @@ class _OffsetSync:
         return results
 
     def _record_synced_offsets(self, link: str, wanted: Mapping[str, _Committed]) -> None:
-        """Record the offsets to sync by one link with the previous ones, and collect them for the commit."""
+        """Record one link's offsets to sync with the previous ones, and collect them for the commit."""
 
         def decide(entries: Entries) -> Changes:
             changes: dict[Key, Any] = {}
@@ -191,14 +189,14 @@ class _OffsetSync:
         )
 
     def _translate(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
-        """Return a group's offsets in mirrors, and whether a mirror is behind one of them."""
+        """Return a group's offsets in mirrors, and whether a mirror is behind any of them."""
         positions: _Committed = {}
         is_clamped = False
         for (name, number), position in offsets.items():
             topic = self.site.naming.to_physical(name)
             mirror = self.states.mirrors.get(topic)
             if mirror is None or not mirror.is_mirroring:
-                continue  # deleted or stopped since
+                continue  # The mirror has been deleted or stopped.
             if number >= len(self.topics[topic].replicas):
                 is_clamped = True
                 continue
@@ -216,7 +214,6 @@ class _OffsetSync:
         return self._maps[topic, number]
 
     def _commit(self, group: str, offsets: _Committed) -> bool:
-        """Commit offsets; return false if the group has members."""
         from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - lazy import
 
         offsets_by_partition = {
@@ -239,12 +236,12 @@ class _OffsetSync:
 
 
 def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
-    """Return whether a group's offset is a synced one, or the previous one of a sync that was not committed."""
+    """Return whether a group's offset is the synced one, or the previous one of an uncommitted sync."""
     return current is None or current.offset in synced
 
 
 def _has_own_commit(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
-    """Return whether a group has committed an offset itself, other than the synced one."""
+    """Return whether the group itself has committed an offset after the sync."""
     return not _was_synced(current, synced) and _offset_or_unset(current) != wanted.offset
 
 
@@ -281,7 +278,7 @@ def _to_positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dic
     }
 
 
-# Access rules of a link are recorded before they are created, and until they are deleted, so that each has an owner.
+# Access rules of a link are recorded before creation and until deletion, so that each has an owner.
 
 
 _NO_RULES: Final[RuleFields] = {}
@@ -311,8 +308,6 @@ def _read_bindings(site: LinkSite) -> list[AccessBinding]:
 
 @dataclass(frozen=True, slots=True)
 class _RuleChange:
-    """Changes of the access rules of a mirror or namespace, and the rules that the link owns afterwards."""
-
     name: str
     is_namespace: bool
     changes: Mapping[str, tuple[str, ...] | None]
@@ -337,7 +332,7 @@ def sync_rules(site: LinkSite, link: str, wanted: AccessRules) -> int:
 
 
 def _split_rules(fields: RuleFields) -> RuleFields:
-    """Split rules as brokers store them: one resource type and name each, with its supported operations."""
+    """Split rules as brokers store them: one resource type, name and supported operation set each."""
     return to_rule_fields(split_namespace_rules((parse_rule(*rule) for rule in fields.items()), OPERATIONS))
 
 
@@ -375,7 +370,6 @@ def _list_bindings(site: LinkSite, places: list[_RuleChange], *, is_new: bool) -
 
 
 def _build_rule_changes(entries: Entries, link: str, places: list[_RuleChange], *, is_done: bool) -> Changes:
-    """Return the ledger changes for a link's rules, including previous rules until `is_done`."""
     states = parse_states(entries)
     changes: dict[Key, Mapping[str, object] | None] = {}
     of_link = dict(states.require_link(link).rules)
@@ -404,12 +398,12 @@ def _raise_errors(answers: list[tuple[int, str]], site: LinkSite) -> None:
             raise translate_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
-# Protection of mirrors denies WRITE to all principals that a rule allows to write, except the link's. Denials are
-# recorded before they are created, and until they are removed.
+# Mirrors are protected by rules that deny WRITE to all principals with an ALLOW rule except the link's. These denials
+# are recorded before creation and until removal.
 
 
 def protect_mirrors(site: LinkSite, link: str) -> int:
-    """Update the denials on a link's mirrors to the access rules; return the number of changed mirrors."""
+    """Update the denials on a link's mirrors to the access rules, and return the number of changed mirrors."""
     states = site.read_states()
     mirrors = dict(states.list_mirrors(link))
     is_on = states.require_link(link).declared.get("protect") == "acl"
@@ -438,7 +432,6 @@ def protect_mirrors(site: LinkSite, link: str) -> int:
 def _find_uncertain_mirrors(
     site: LinkSite, mirrors: Mapping[str, RecordedMirror], topics: Mapping[str, TopicMetadata]
 ) -> set[str]:
-    """Return protected mirrors that may exist although brokers do not show them."""
     errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.is_mirroring and mirror.denied}
     absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]
     return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.find_unshown_topics(
@@ -459,7 +452,7 @@ def _find_writers(
 def deny_writes(
     site: LinkSite, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
 ) -> int:
-    """Deny exactly these principals writing to mirrors, by flat name; return the number of changed mirrors."""
+    """Deny WRITE to exactly these principals, by flat mirror name, and return the number of changed mirrors."""
     mirrors = {topic: mirror for topic, mirror in site.read_states().mirrors.items() if topic in wanted}
     if not any(mirror.denied or wanted[topic] for topic, mirror in mirrors.items()):
         return 0
@@ -489,13 +482,13 @@ def deny_writes(
 
 
 def remove_denials(site: LinkSite, mirrors: Mapping[str, RecordedMirror]) -> None:
-    """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
+    """Remove the denials of mirrors, by flat name. The caller updates the ledger."""
     gone = sorted(binding for topic, mirror in mirrors.items() for binding in _list_removed_denials(topic, mirror, ()))
     _raise_errors(delete_bindings(site.client, gone) if gone else [], site)
 
 
 def _list_removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
-    """Yield the denials to remove, except those synced from the mirror's source."""
+    """Yield the denials to remove. Denials synced from the mirror's source stay."""
     for who in mirror.denied:
         if who not in wanted and "write" not in mirror.entry.rules.get(build_denial_path(who), ()):
             yield build_denial(topic, who)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinkSite:
-    """The cluster that is the destination of links, with its ledger. Thread-safe."""
+    """Cluster that is the destination of links, with its ledger. Thread-safe."""
 
     client: KafkaClient
     naming: ClusterNaming
@@ -47,11 +47,11 @@ class LinkSite:
         return self.client.name
 
     def read_states(self) -> LinkStates:
-        """Return the links and mirrors, including those whose topics are gone."""
+        """Return the links and mirrors, including mirrors whose topics do not exist."""
         return parse_states(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicMetadata) -> None:
-        """Reject an active mirror; brokers would accept records in it."""
+        """Reject an active mirror, because brokers would accept records in it."""
         states = self.read_states().select_live({seen.name: seen.id})
         mirror = states.mirrors.get(seen.name)
         if mirror is None or not mirror.is_mirroring:
@@ -62,7 +62,7 @@ class LinkSite:
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def read_topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
-        """Return the flat name of a topic, and the topic if it exists."""
+        """Return a topic's flat name, and its metadata or `None`."""
         name = self.naming.to_physical(full_name)
         return name, self.client.read_topic(name)
 
@@ -71,7 +71,7 @@ class LinkSite:
         return {name: topic for name, topic in self.client.read_topics(names).items() if not topic.error}
 
     def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
-        """Return errors of topics that exist but are not visible yet, as the controller refuses to create them."""
+        """Return errors of topics that exist but are not visible: the controller refuses to create them."""
         from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415 - lazy import
 
         if not names:
@@ -91,9 +91,9 @@ class LinkSite:
     def create_topics(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Create topics, given as partitions and configs by full name; return each id or error.
+        """Create topics from partitions and configs by full name, and return each id or error.
 
-        Existing topics with these partitions and configs count as created.
+        Existing topics with equal partitions and configs count as created.
         """
         specs = {
             name: TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
@@ -131,7 +131,7 @@ class LinkSite:
     def delete_topics(
         self, topics: Mapping[str, str], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Delete topics, given by full name and id; return their errors."""
+        """Delete topics, given as ids by full name, and return their errors."""
         gone = {
             name: self._pending_change(name, is_deletion=True, incarnation=topic_id)
             for name, topic_id in topics.items()
@@ -157,7 +157,7 @@ class LinkSite:
 
 
 def create_ledger_topic(client: KafkaClient) -> None:
-    """Create the ledger's topic with up to three replicas, if it is missing."""
+    """Create the ledger's topic with up to three replicas unless it exists."""
     from reconciler.providers.brokers import admin  # noqa: PLC0415 - lazy import
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
@@ -167,7 +167,6 @@ def create_ledger_topic(client: KafkaClient) -> None:
 
 
 _DEFAULT_SOURCE: Final = 5
-"""Source of a config with its default value (6.1)."""
 _UNAUTHORIZED: Final = 29
 _MARK_BYTES: Final = 8
 _LEADERLESS: Final = "no leader"
@@ -176,9 +175,9 @@ _LEADERLESS: Final = "no leader"
 def read_source_topics(
     client: KafkaClient, topics: Mapping[str, TopicMetadata], ledger: Ledger
 ) -> dict[str, SourceTopic]:
-    """Return the properties that mirrors follow, by flat name; configs are those set on topics or brokers.
+    """Return the properties that mirrors follow, by flat name. Configs are those set on topics or brokers.
 
-    Topics whose configs may not be described are omitted. A seal's configs are replaced by the previous ones.
+    Topics whose configs may not be described are omitted. For a sealed topic, the configs before the seal are returned.
     """
     sources: dict[str, SourceTopic] = {}
     for name, configs in client.read_configs(sorted(topics)):
@@ -199,7 +198,7 @@ def _select_set_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
 
 
 def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
-    """Return topics as a link sees them, by full name, with two requests and the ledger."""
+    """Return the topics offered to a link by full name, with two requests and the ledger."""
     names = None if only is None else {site.naming.to_physical(name) for name in only}
     seen = site.client.read_topics(names)
     visible = {name: entry for name, entry in seen.items() if not entry.error and not is_internal(entry)}
@@ -217,13 +216,14 @@ def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> 
 
 
 def read_marks(site: LinkSite) -> dict[str, TopicMark]:
-    """Return all topics by full name with a mark per partition that changes with its records, in four requests.
+    """Return all topics by full name, with a mark per partition that changes with its records.
 
-    A leaderless partition has a mark that no copy has stored, so that its copier checks it and fails alone.
+    Sends four requests. A leaderless partition gets a mark that no copier has stored, so that only its own copier
+    fails.
     """
     try:
         return _read_marks_once(site)
-    except NotFoundError:  # A topic deleted in between makes the whole request fail.
+    except NotFoundError:  # A topic deleted in the meantime makes the whole request fail.
         return _read_marks_once(site)
 
 

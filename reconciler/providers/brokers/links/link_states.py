@@ -1,7 +1,7 @@
-"""States of links and mirrors in the ledger, and as an inventory.
+"""States of links and mirrors, in the ledger and as an inventory.
 
-Mirrors are stored by flat name with the topic's id, so that a topic created again is no mirror. A mirror in state
-`CREATING` may have no topic yet; it is neither shown nor copied.
+Mirrors are stored by flat name with the topic's id, so that a recreated topic is not a mirror. A mirror in state
+`CREATING` may have no topic yet. It is neither shown nor copied.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ CREATING: Final = "CREATING"
 
 @dataclass(frozen=True, slots=True)
 class RecordedMirror:
-    """A mirror's entry with fields that only the ledger stores.
+    """Mirror's entry with fields that only the ledger stores.
 
-    `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences them.
+    `opening` is the operation that ended mirroring while copiers may still run. The next process fences them.
     """
 
     name: str
-    """Full name when the mirror was created."""
+    """Full name at the mirror's creation."""
     link: str
     topic_id: str | None
     entry: MirrorEntry
     opening: Operation | None = None
     denied: tuple[str, ...] = ()
-    """Principals that the link denies writing; recorded before the rules are created, and until they are removed."""
+    """Principals that the link denies WRITE. Recorded before the rules are created and until they are removed."""
 
     @property
     def is_mirroring(self) -> bool:
-        """Return whether the topic is a mirror, not an ordinary topic that was one."""
+        """Return whether the topic is still a mirror."""
         return not self.entry.is_stopped or self.opening is not None
 
     @property
     def operation(self) -> Operation | None:
-        """Operation in progress; `None` for a failover, which the user repeats after a crash."""
+        """Operation in progress; `None` for a manual failover, which the user repeats after a crash."""
         ended = self.opening if self.opening is not None and self.opening.id else None
         return self.entry.operation or ended
 
     def to_document(self) -> dict[str, Any]:
-        """Return the ledger's document of the mirror."""
+        """Return the mirror's ledger document."""
         document = {**self.entry.to_json(), "name": self.name, "link": self.link, "topic_id": self.topic_id}
         if self.denied:
             document["denied"] = list(self.denied)
@@ -83,7 +83,7 @@ class RecordedMirror:
 
 
 def parse_mirror(document: Mapping[str, Any]) -> RecordedMirror:
-    """Parse the ledger's document of a mirror."""
+    """Parse a mirror's ledger document."""
     opening = document.get("opening")
     return RecordedMirror(
         document["name"],
@@ -97,31 +97,31 @@ def parse_mirror(document: Mapping[str, Any]) -> RecordedMirror:
 
 @dataclass(frozen=True, slots=True)
 class LinkStates:
-    """All links and mirrors of a cluster; mirrors by flat name."""
+    """All links and mirrors of a cluster. Mirrors are keyed by flat name."""
 
     links: Mapping[str, LinkEntry]
     mirrors: Mapping[str, RecordedMirror]
 
     def find_link(self, mirror: RecordedMirror) -> NamedObjects | None:
-        """Return the name and entry of a mirror's link, or `None` if it was deleted."""
+        """Return the name and entry of a mirror's link, or `None` if the link was deleted."""
         link = self.links.get(mirror.link)
         return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
     def compute_status(self, mirror: RecordedMirror) -> MirrorStatus:
-        """Return the status to show for a mirror."""
+        """Return the displayed status of a mirror."""
         if mirror.opening is not None:
             return MirrorStatus.PENDING_STOPPED
         named = self.find_link(mirror)
         return compute_mirror_status(mirror.entry, None if named is None else named[1])
 
     def require_link(self, name: str) -> LinkEntry:
-        """Return a link."""
+        """Return a link; raise if it does not exist."""
         if name not in self.links:
             raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
 
     def require_mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
-        """Return a mirror, also a stopped one; `topic_id` is that of the current topic."""
+        """Return an active or stopped mirror; raise if there is none. `topic_id` is the current topic's id."""
         mirror = self.mirrors.get(topic)
         if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
             raise NotFoundError(
@@ -130,14 +130,14 @@ class LinkStates:
         return mirror
 
     def list_mirrors(self, link: str) -> Iterator[tuple[str, RecordedMirror]]:
-        """Yield the mirrors of a link by flat name, in order."""
+        """Yield a link's mirrors in order of their flat names."""
         current = self.links.get(link)
         for topic, mirror in sorted(self.mirrors.items()):
             if current is not None and mirror.entry.link_id == current.id:
                 yield topic, mirror
 
     def select_live(self, ids: Mapping[str, str]) -> LinkStates:
-        """Return the states without mirrors whose topics do not exist; `ids` are current topic ids."""
+        """Return the states without mirrors whose topics do not exist; `ids` are current topic ids by name."""
         existing = {
             name: mirror
             for name, mirror in self.mirrors.items()
@@ -146,7 +146,7 @@ class LinkStates:
         return replace(self, mirrors=existing)
 
     def list_creating_topics(self, link: str) -> frozenset[str]:
-        """Return flat names of mirrors that a link is creating; their creator may have crashed."""
+        """Return flat names of mirrors that a link is creating, even if their process crashed."""
         return frozenset(
             name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
         )
@@ -177,18 +177,18 @@ def build_mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
     return {mirror_key(topic): None if mirror is None else mirror.to_document()}
 
 
-# Configs that a mirror syncs from its source. Brokers must neither replace the source's timestamps nor refuse old ones.
-# Retention is synced with them, so that old records do not expire on arrival.
+# Configs that a mirror syncs from its source. Brokers must neither replace the source's timestamps nor reject old ones.
+# Retention is synced too, so that old records do not expire on arrival.
 
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
 _NO_LIMIT: Final = str(2**63 - 2)
-"""Effectively unlimited, and one less than the value that users declare, to tell them apart."""
+"""Effectively unlimited. One less than the value that users declare distinguishes both."""
 PINNED: Final[Mapping[str, str]] = {
     "message.timestamp.after.max.ms": _NO_LIMIT,
     "message.timestamp.before.max.ms": _NO_LIMIT,
 }
-"""Configs of every mirror unless declared otherwise: all timestamps are accepted. They override
+"""Configs of every mirror unless declared otherwise. All timestamps are accepted, despite
 `message.timestamp.difference.max.ms`.
 """
 
@@ -199,7 +199,7 @@ def list_synced_keys(link: LinkEntry) -> frozenset[str]:
 
 
 def is_declared_config(key: str, value: str) -> bool:
-    """Return whether a mirror's config may be declared by a user, not pinned."""
+    """Return whether a mirror's config may be user-declared: its value differs from the pinned one."""
     return key not in KEPT and PINNED.get(key) != value
 
 
@@ -208,8 +208,9 @@ def resolve_synced_configs(
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets one.
 
-    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. `own` are the
-    mirror's current or declared configs, of which declared ones stay.
+    A source's default is set if the destination's differs. Configs unknown to the destination's brokers are omitted.
+    `own`
+    are the mirror's current or declared configs; declared ones stay.
     """
     taken: dict[str, str | None] = {
         key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
@@ -236,7 +237,7 @@ def overlay_links(
 ) -> dict[Address, Observed]:
     """Return an inventory with links and mirrors instead of the mirrors' topics.
 
-    `observation` is the ledger's entries, the topics, and their own configs. `bindings` are all access rules.
+    `observation` is the ledger's entries, the topics, and the topics' own configs. `bindings` are all access rules.
     """
     entries, topics, configs = observation
     names = {observed.physical_name: address for address, observed in inventory.items() if kind_of(address) == "topic"}
@@ -254,7 +255,7 @@ def overlay_links(
 
 
 def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicMetadata], cluster: str) -> dict[str, TopicShown]:
-    """Return the topics that are mirrors, for listing, by flat name."""
+    """Return mirrors for listing, by flat name."""
     states = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     shown = {}
     for topic, mirror in states.mirrors.items():
@@ -285,7 +286,7 @@ def find_creating_topics(entries: Entries) -> frozenset[str]:
 
 
 def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
-    """Return mirrors of these names in the ledger; brokers report no id of topics that may not be described."""
+    """Return the ledger's mirrors with these names. Brokers report no id of topics that may not be described."""
     states = parse_states(entries)
     mirrors: dict[str, MirrorTopic] = {}
     for topic in names:
@@ -297,7 +298,7 @@ def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) 
 
 
 def list_denials(entries: Entries) -> frozenset[AccessBinding]:
-    """Return the recorded access rules that protect mirrors; some may not exist now."""
+    """Return the recorded access rules that protect mirrors. Some may not exist."""
     mirrors = parse_states(entries).mirrors
     return frozenset(build_denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
 
@@ -311,9 +312,9 @@ def observe_links(
     *,
     bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
-    """Return links and mirrors by address, also stopped mirrors.
+    """Return links, and active and stopped mirrors, by address.
 
-    `configs` are the own configs of topics. `find_ordinary_topic` returns the topic that a stopped mirror would be.
+    `configs` are the topics' own configs. `find_ordinary_topic` returns the topic for a stopped mirror.
     """
     states = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     observed = {

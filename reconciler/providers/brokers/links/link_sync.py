@@ -1,4 +1,4 @@
-"""One sync of a link: topics, configs, groups, access rules and log starts."""
+"""Sync of a link: topics, configs, groups, access rules and log starts."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class KafkaSyncs:
     site: LinkSite
 
     def read_metadata_version(self) -> str:
-        """Return a digest of topics, configs, access rules and links, without records and groups."""
+        """Return a digest of topics, configs, access rules and links. Records and groups do not change it."""
         return link_site.compute_version(self.site)
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as a link sees them: readable for the connected principal, so `principal` is ignored."""
+        """Return the topics that the connected principal can read. `principal` is ignored."""
         del principal
         return link_site.list_offered_topics(self.site, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return a digest of each wanted group, or why it may not be read."""
+        """Return a digest of each wanted group, or the error if it may not be read."""
         return link_groups.compute_group_versions(self.site, is_wanted)
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
@@ -67,14 +67,14 @@ class KafkaSyncs:
         return link_groups.read_rules(self.site)
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
-        """Record the id of a link's source cluster, unless there is one."""
+        """Record the id of a link's source cluster unless one is recorded."""
         LinkChanges(self.site).change_link(
             link,
             lambda entry: entry if entry.source_cluster_id else replace(entry, source_cluster_id=source_cluster_id),
         )
 
     def update_mirrors(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Update mirrors to the partitions and configs of their sources; return errors by name."""
+        """Update mirrors to the partitions and configs of their sources, and return errors by full name."""
         if not followed:
             return {}
         states = self.site.read_states()
@@ -113,7 +113,7 @@ class KafkaSyncs:
             if named_link is None
             else resolve_synced_configs(source, named_link[1], self.site.capabilities(), configs)
         )
-        if is_sealed(configs):  # A sealed topic keeps the seal's configs until roles are swapped.
+        if is_sealed(configs):  # A sealed topic keeps the seal's configs until the roles are swapped.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
         self.site.change_topic(name, (partitions, configs), (source.partitions, taken), skip_check)
         if mirror.entry.source_topic_id is None and source.incarnation is not None:
@@ -167,11 +167,11 @@ class KafkaSyncs:
         return link_groups.sync_group_offsets(self.site, groups)
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
-        """Sync access rules of a source; return the number of changed mirrors and namespaces."""
+        """Sync access rules of a source, and return the number of changed mirrors and namespaces."""
         return link_groups.sync_rules(self.site, link, rules)
 
     def protect_mirrors(self, link: str) -> int:
-        """Update the denials on a link's mirrors; return the number of changed mirrors."""
+        """Update the denials on a link's mirrors, and return the number of changed mirrors."""
         return link_groups.protect_mirrors(self.site, link)
 
 
@@ -209,7 +209,7 @@ def delete_below_source_starts(site: LinkSite, full_name: str, starts: Mapping[i
 
 
 def _translate_start(entries: Entries, seen: TopicMetadata, number: int, start: int) -> int:
-    """Return the mirror's offset after the last record that its source deleted, or 0."""
+    """Return the mirror's offset after the last record that the source deleted, or 0."""
     progress = entries.get(progress_key(seen.name, number))
     if progress is None or progress.get("copy_id") not in {None, seen.id}:
         return 0

@@ -1,6 +1,6 @@
-"""Links of a Kafka cluster, their actions, and the sinks of mirrors.
+"""Links of a Kafka cluster, their actions, and sinks for mirrors.
 
-Offsets of a mirror are those of its source, translated by the offset map.
+A mirror's positions are source offsets, translated by the offset map.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class KafkaLinks(MirrorEntries):
 
     site: LinkSite
     log: Callable[[str], TopicLog] | None = None
-    """Opens the log of a topic by full name; only a failback that keeps diverged records needs it."""
+    """Opens a topic's log by full name. Only a failback that keeps diverged records needs it."""
 
     @property
     def job_steps(self) -> KafkaLinks:
-        """Return this object: jobs copy its mirrors."""
+        """Return this object, because jobs copy its mirrors."""
         return self
 
     @property
@@ -109,7 +109,7 @@ class KafkaLinks(MirrorEntries):
         LinkChanges(self.site).change_link(name, decide)
 
     def now_ms(self) -> int:
-        """Return the local time."""
+        """Return the local time in ms."""
         return self.site.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
@@ -117,14 +117,14 @@ class KafkaLinks(MirrorEntries):
         return read_marks(self.site)
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
-        """Return nothing: a restarted job checks every partition again."""
+        """Return nothing, so that a restarted job checks every partition again."""
         return {}
 
     def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Do nothing: a running job has its rows in memory."""
+        """Do nothing, because a running job has its rows in memory."""
 
     def list_links(self) -> Sequence[ObservedLink]:
-        """Return the links by name; reads only the ledger."""
+        """Return the links by name. Reads only the ledger."""
         return [
             to_observed_link(name, self.site.cluster, link)
             for name, link in sorted(self.site.read_states().links.items())
@@ -133,7 +133,7 @@ class KafkaLinks(MirrorEntries):
     def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
-        """Return mirrors whose topics exist, by full name; reads the ledger and makes one request."""
+        """Return mirrors whose topics exist, by full name. Reads the ledger and sends one request."""
         states = self.site.read_states()
         wanted = [
             topic
@@ -150,7 +150,7 @@ class KafkaLinks(MirrorEntries):
         return sorted(mirrors, key=lambda mirror: mirror.name)
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
-        """Return full names of mirrors whose topics were deleted, or created again."""
+        """Return full names of mirrors whose topics were deleted or recreated."""
         states = self.site.read_states()
         of_link = {
             topic: mirror
@@ -163,7 +163,7 @@ class KafkaLinks(MirrorEntries):
         return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return errors for mirrors to copy that are not in `shown` and may not be described, by full name."""
+        """Return errors by full name for mirrors outside `shown` that may not be described."""
         states = self.site.read_states()
         silent = {
             topic: mirror.name
@@ -187,15 +187,15 @@ class KafkaLinks(MirrorEntries):
         return _describe_mirror(self.site, states, states.require_mirror(topic, full_name, seen.id), seen)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the copied positions of a mirror, in source offsets; of another topic its own positions."""
+        """Return a mirror's copied positions in source offsets. Another topic has its own positions."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
-            self.site.read_topic(full_name)  # raises if the topic may not be described
+            self.site.read_topic(full_name)  # Raises if the topic may not be described.
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return positions[full_name]
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return `positions` of existing topics; reads the ledger, and makes a few requests per leader."""
+        """Return the positions of existing topics. Reads the ledger, and sends a few requests per leader."""
         names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         topics = self.site.read_topics(sorted(names))
         entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
@@ -210,13 +210,13 @@ class KafkaLinks(MirrorEntries):
                 number: _parse_position(live[topic], entries.get(progress_key(topic, number)), number)
                 for number in range(len(topics[topic].replicas))
             }
-            if topic in own:  # The topic is no mirror any more: add what it copied last to its own position.
+            if topic in own:  # The topic is no longer a mirror. Add its last copied positions to its own.
                 copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
             positions[names[topic]] = copied
         return positions
 
     def read_newest_timestamps(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
-        """Return the latest copied timestamp (ms) of mirrors' partitions, if known."""
+        """Return the latest copied timestamps of mirrors in ms, by partition, if known."""
         names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         newest_by_topic: dict[str, dict[int, int]] = {}
         for (_, topic, number, *_), progress in self.site.ledger.read(PROGRESS).items():
@@ -228,7 +228,7 @@ class KafkaLinks(MirrorEntries):
     def request_verb(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a verb for a mirror; stopping one returns after its copiers are fenced."""
+        """Request a verb for a mirror. If it stops the mirror, copiers are fenced on return."""
         result = self._make_changes(may_go_on).request({full_name: self.read_mirror(full_name).link}, verb, operation)[
             full_name
         ]
@@ -268,11 +268,11 @@ class KafkaLinks(MirrorEntries):
         return self._make_failback(may_go_on).empty_diverged_partitions(self.read_mirror(full_name), operation)
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
-        """Read the records that a topic's mirror never got, and return their ranges."""
+        """Return the ranges of a topic's records that its mirror never got. Reads these records."""
         return self._make_failback(skip_check).find_diverged(full_name, cuts)
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return the offset maps of a mirror, stopped or not, by partition."""
+        """Return the offset maps of an active or stopped mirror by partition."""
         return self._make_failback(skip_check).read_maps(full_name)
 
     def record_agreement(
@@ -403,7 +403,7 @@ _APPLIED_FIRST: Final = (Delete, Transition)
 def apply_link_actions(
     site: LinkSite, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
-    """Carry out actions about links and mirrors, and yield an outcome of each. Idempotent."""
+    """Carry out actions about links and mirrors, and yield each outcome. Idempotent."""
     applier = _ActionApplier(site, may_go_on)
     ordered = sorted(actions, key=lambda action: not isinstance(action, _APPLIED_FIRST))
     results: dict[str, str | ReconcilerError | None] = {}
@@ -435,7 +435,7 @@ class _ActionApplier:
         self._site, self._may_go_on = site, may_go_on
 
     def apply_transitions(self, actions: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
-        """Pause, resume and fail over mirrors; verbs that need both clusters are rejected."""
+        """Pause, resume and fail over mirrors. Verbs that need both clusters are rejected."""
         results: dict[str, str | ReconcilerError] = {}
         try:
             links = (
@@ -457,7 +457,6 @@ class _ActionApplier:
         return results
 
     def create_mirrors(self, actions: Sequence[Create]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors, with one ledger write per link."""
         results: dict[str, str | ReconcilerError] = {}
         by_link: dict[str, dict[str, tuple[Create, NewMirror]]] = {}
         for action in actions:
@@ -486,7 +485,7 @@ class _ActionApplier:
             return dict.fromkeys(wanted, error)
 
     def apply_action(self, action: ControlAction) -> str | None:
-        """Return the id of the object, or `None` if it was deleted."""
+        """Apply an action, and return the object's id, or `None` if it was deleted."""
         match action:
             case Create(after=MirrorLink() as link):
                 return self._create_link(link)
@@ -511,7 +510,7 @@ class _ActionApplier:
                 raise unsupported_error(action)
 
     def _create_link(self, link: MirrorLink) -> str:
-        """Create a link and return its id; an existing link with the same settings is unchanged."""
+        """Create a link and return its id. An existing link with the same settings does not change."""
         name = link.metadata.name
         new = create_link_spec(link, self._site.new_id())
 
@@ -550,7 +549,6 @@ class _ActionApplier:
 
 
 COPY: Final = "copy"
-"""Owner of records copied into ordinary topics, by one restore or move at a time."""
 _BATCH_BYTES: Final = 1_000_000
 _BATCH_OVERHEAD: Final = 1_024
 _LZ4: Final = "lz4"
@@ -558,7 +556,7 @@ _AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
 
 
 def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> CopySink:
-    """Return the sink for records of a topic; `settings` are those of confluent-kafka, with hidden secrets."""
+    """Return the sink for a topic's records; `settings` are those of confluent-kafka, with hidden secrets."""
     from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
 
     topic, seen = site.read_topic(full_name)
@@ -581,26 +579,24 @@ def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> Co
 
 
 def _record_first_copy(site: LinkSite, full_name: str) -> None:
-    """Record once that a mirror's first copy is complete: each write makes all copiers read the entry again."""
+    """Record once that a mirror's first copy is complete. Each write makes all copiers reread the entry."""
     links = KafkaLinks(site)
     if not links.read_mirror(full_name).first_copy_done:
         links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))
 
 
 def _read_configs(site: LinkSite, topic: str) -> Mapping[str, str]:
-    """Return the configs with a value; empty if they may not be described."""
     ((_, configs),) = site.client.read_configs([topic])
     return {} if isinstance(configs, int) else {key: config.value for key, config in configs.items() if config.value}
 
 
 def _deletes_old_records(configs: Mapping[str, str]) -> bool:
-    """Return whether brokers delete old records; assumed if the configs are unknown."""
     is_kept = all(configs.get(name) == "-1" for name in ("retention.ms", "retention.bytes"))
     return "delete" in configs.get("cleanup.policy", "delete") and not is_kept
 
 
 def _build_producer_settings(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings that compress batches as the topic does, so that brokers need not compress them again."""
+    """Return settings that compress batches like the topic, so that brokers do not recompress them."""
     compression = values.get("compression.type") or "producer"
     max_bytes = int(values.get("max.message.bytes") or _BATCH_BYTES)
     return {

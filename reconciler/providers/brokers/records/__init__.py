@@ -1,1 +1,1 @@
-"""Records of Kafka topics: read, produced, copied exactly once. Picklable, for executors."""
+"""Read, produce and copy records of Kafka topics. The classes are picklable, for executors."""

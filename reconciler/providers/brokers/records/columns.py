@@ -1,6 +1,6 @@
-"""Convert Kafka records to Arrow columns, from brokers' batches or confluent-kafka messages, and back.
+"""Conversion of Kafka records to Arrow columns, from brokers' batches or confluent-kafka messages, and back.
 
-Messages are converted in small portions, which fit the processor's cache, and joined.
+Messages are converted in small portions that fit the processor's cache, and joined.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class MessageBuffer:
-    """Messages of one partition, collected in order for one batch; none has an error."""
+    """Messages of one partition in order, to be converted into one batch. None has an error."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -55,14 +55,14 @@ class MessageBuffer:
 
     @property
     def bytes(self) -> int:
-        """Size of keys and values."""
+        """Size of keys and values in bytes."""
         return self._keys.bytes + self._values.bytes
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Append messages."""
+        """Append messages of the partition."""
         count = len(messages)
         self._offsets.append(_build_offsets(messages))
-        # `fromiter` frees each pair of type and time before the next is created.
+        # `fromiter` frees each pair of type and time before it creates the next.
         self._times.append(np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count))
         self._keys.add(list(map(Message.key, messages)))
         self._values.add(list(map(Message.value, messages)))
@@ -70,7 +70,7 @@ class MessageBuffer:
         self.rows += count
 
     def build_batch(self) -> pa.RecordBatch:
-        """Return all messages as one batch."""
+        """Return all added messages as one batch."""
         times = np.concatenate(self._times)
         types = np.where(times[::2] == TIMESTAMP_LOG_APPEND_TIME, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)
         columns = [
@@ -86,8 +86,6 @@ class MessageBuffer:
 
 
 class _BinaryColumn:
-    """Builder of a binary column; a length of -1 is null."""
-
     def __init__(self) -> None:
         self._joined: list[bytes] = []
         self._lengths: list[npt.NDArray[np.int32]] = []
@@ -117,7 +115,7 @@ class _BinaryColumn:
 
 def _build_offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
-    if last - first == len(messages) - 1:  # consecutive offsets
+    if last - first == len(messages) - 1:  # The offsets are consecutive.
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
@@ -136,26 +134,23 @@ def _build_headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# Batches as brokers send them. A loop finds where records begin; their fields are decoded for thousands of records at
-# once, without a Python object per record.
+# Conversion of batches as brokers send them. A loop finds where records begin. The fields of thousands of records are
+# decoded together, without a Python object per record.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
-"""Limits of a batch of columns, unless one batch of the protocol exceeds them."""
 _ARROW_BYTES: Final = (1 << 31) - 1
-"""Largest offset in Arrow: 32 bits."""
 _MORE: Final = 0x80
-"""Set in every byte of a varint but its last."""
+"""Bit set in every byte of a varint except the last."""
 _LONGEST: Final = 63
 """Largest shift of a varint's bits."""
 _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
-"""Attributes of batches that can be decoded."""
 
 
 def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the leading batches of an answer that can be decoded or that consumers do not get.
+    """Return the response's leading batches that this module can decode or that consumers do not get.
 
-    Old formats and unknown codecs are left to the client.
+    The client reads old formats and unknown codecs.
     """
     heads: list[BatchHead] = []
     for head in parse_heads(answer):
@@ -169,7 +164,7 @@ def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[Batch
 def decode_columns(
     answer: FetchReply, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the records of an answer within a range, each batch with the offset up to which it is complete.
+    """Yield a response's records in a range; each batch comes with the offset up to which it is complete.
 
     Raises:
         ValueError: A batch is damaged.
@@ -184,8 +179,6 @@ def decode_columns(
 
 
 class _BatchLot:
-    """Batches of an answer that become one batch of columns."""
-
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
         self._plain: list[bytes | None] = []
@@ -203,7 +196,7 @@ class _BatchLot:
         self.bytes += head.end - head.content_begin if plain is None else len(plain)
 
     def join_contents(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
-        """Return the bytes of all records, and where each batch begins and ends in them."""
+        """Return the bytes of all records, and each batch's start and end in them."""
         if not any(plain is not None for plain in self._plain):
             return self._answer, [(head.content_begin, head.end) for head in self.heads]
         view = memoryview(self._answer)
@@ -226,7 +219,7 @@ def _build_columns(lot: _BatchLot, partition: int, offsets: OffsetRange) -> pa.R
     try:
         lengths, at = _decode_numbers(data, _find_starts(content, places, counts))
         ends = at + lengths
-        since_first, at = _decode_numbers(data, at + 1)  # skips the attributes, which are unused
+        since_first, at = _decode_numbers(data, at + 1)  # Skips the attributes, which are unused.
         deltas, at = _decode_numbers(data, at)
         keys, at = _decode_cells(data, content, at)
         values, at = _decode_cells(data, content, at)
@@ -253,9 +246,8 @@ def _build_columns(lot: _BatchLot, partition: int, offsets: OffsetRange) -> pa.R
 
 
 def _find_starts(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return where each record begins, at the varint of its length."""
     begins: list[int] = []
-    add, more = begins.append, _MORE  # local names are faster; this runs once per record
+    add, more = begins.append, _MORE  # Local names are faster; this loop runs once per record.
     for (begin, end), count in zip(places, counts, strict=True):
         at = begin
         for _ in range(count):
@@ -285,7 +277,7 @@ def _find_starts(content: bytes, places: Sequence[tuple[int, int]], counts: Sequ
 def _decode_numbers(
     data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Decode the varints at some positions; return them and their ends."""
+    """Decode the varints at positions `at`; return them and their end positions."""
     byte = data[at].astype(np.int64)
     numbers = byte & 0x7F
     at = at + 1
@@ -299,19 +291,22 @@ def _decode_numbers(
         at[more] += 1
         more = more[byte >= _MORE]
         shift += 7
-    # The lowest bit is the sign; the shift must not extend the highest.
+    # The lowest bit is the sign. The shift must not extend the highest bit.
     return (numbers >> 1) & np.int64(np.iinfo(np.int64).max) ^ -(numbers & 1), at
 
 
 def _decode_cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Decode length-prefixed bytes at some positions; return them and their ends. Negative lengths are null."""
+    """Decode length-prefixed bytes at positions `at`; return them and their end positions.
+
+    Negative lengths mean null.
+    """
     lengths, begins = _decode_numbers(data, at)
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
         raise IndexError
-    # Cells alternate with the gaps between them; take only the cells.
+    # Cells alternate with the gaps between them. Only the cells are used.
     bounds = np.empty(2 * len(begins) + 1, np.int32)
     bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])
@@ -323,7 +318,10 @@ def _decode_cells(
 def _decode_headers(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
-    """Decode headers at some positions, one header of each record per round; return them and their ends."""
+    """Decode headers at positions `at`; return them and their end positions.
+
+    Each round decodes one header of every record.
+    """
     counts, at = _decode_numbers(data, at)
     if len(counts) and counts.min() < 0:
         raise OverflowError
@@ -349,19 +347,19 @@ def _decode_headers(
 def _to_texts(names: pa.Array) -> pa.Array:
     try:
         texts = names.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8
+    except pa.ArrowInvalid:  # The name is not UTF-8.
         return to_name_column(names.to_pylist())
     return to_name_column(names.to_pylist()) if has_private_characters(texts) else texts
 
 
 def to_contents(column: pa.Array) -> list[bytes | None]:
-    """Return a binary column as Python objects, much faster than `to_pylist`."""
+    """Return a binary column as Python objects. This is much faster than `to_pylist`."""
     contents: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
     return contents
 
 
 def to_headers(column: pa.ListArray) -> list[Headers]:
-    """Return each record's headers as a producer accepts them, or `None`."""
+    """Return each record's headers in the form that producers accept, or `None`."""
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)
@@ -379,7 +377,7 @@ def to_headers(column: pa.ListArray) -> list[Headers]:
 
 
 def encode_name(text: str) -> str | bytes:
-    """Return a header's name as librdkafka writes it, or as bytes if it would alter the name."""
+    """Return a header name as text, or as bytes if librdkafka would alter the name."""
     name = decode_text_as_name(text)
     try:
         return name if b"\0" in name else name.decode()

@@ -27,31 +27,31 @@ _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a partition: source offsets below `through` are copied; `last` is the last chunk of its map."""
+    """Progress of a partition. Source offsets below `through` are copied; `last` is the map's last chunk."""
 
     through: int = 0
     topic_id: str | None = None
     epochs: tuple[tuple[int, int], ...] = ()
     last: Chunk = _NO_CHUNK
     copy_id: str | None = None
-    """Id of the topic copied into; the progress does not apply to later topics of that name."""
+    """Id of the target topic. The progress is invalid for a recreated topic of the same name."""
     newest_ms: int | None = None
-    """Latest timestamp of a copied record. Brokers cannot report it: they count transaction markers."""
+    """Latest timestamp of a copied record. Brokers cannot report it, because they count transaction markers."""
     commits: int | None = None
-    """Transactions that wrote records, each with a marker in the copy; `None` if an earlier version wrote some."""
+    """Number of transactions with records, each with a marker. `None` if an earlier version wrote some."""
 
     @property
     def reached(self) -> SinkPosition:
-        """Position of a copying job, in source offsets."""
+        """Position of a copy job in source offsets."""
         return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
 
     @property
     def written_end(self) -> int:
-        """Offset of the copy after the last written record, or 0."""
+        """Target offset after the last written record, or 0."""
         return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
 
     def to_document(self) -> dict[str, Any]:
-        """Return the ledger's document, without the map's last chunk."""
+        """Return the ledger's document, which omits the map's last chunk."""
         epochs = [list(epoch) for epoch in self.epochs]
         document = {
             "through": self.through,
@@ -66,13 +66,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """Source of a partition, as observed before a copy."""
+    """Source of a partition before a copy."""
 
     topic_id: str | None
     bounds: Bounds
 
     def list_epochs_below(self, offset: int) -> tuple[tuple[int, int], ...]:
-        """Return the leader epochs that begin below an offset."""
+        """Return the (leader epoch, first offset) pairs that begin below an offset."""
         return tuple((epoch, start) for epoch, start in self.bounds.epochs if start < offset)
 
 
@@ -99,7 +99,7 @@ def build_ledger_messages(
 def parse_offset_map(entries: Entries, topic: str, partition: int) -> OffsetMap:
     """Return a partition's map from entries of the kinds `PROGRESS` and `MAP`.
 
-    Chunks after the last one in the progress belong to an earlier topic of the name.
+    Chunks after the progress's last one belong to a deleted topic of the same name.
     """
     known = entries.get(progress_key(topic, partition), {})
     last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
@@ -110,15 +110,14 @@ def parse_offset_map(entries: Entries, topic: str, partition: int) -> OffsetMap:
 
 @dataclass
 class ProgressReader:
-    """Progress of one topic's copy, read incrementally."""
+    """Incremental reader of the progress of one topic's copy."""
 
     reader: LedgerReader
     topic: str
     link: str | None = None
     state_changes: int = 0
-    """Number of writes to the entries of the mirror and its link."""
     has_ended: bool = False
-    """Whether mirroring has ended or not begun."""
+    """Whether mirroring has ended or has not begun."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
@@ -128,12 +127,12 @@ class ProgressReader:
             self._apply_entry(tuple(json.loads(key)), value)
 
     def find_progress(self, partition: int) -> Progress | None:
-        """Return a partition's progress; `None` if it was never copied."""
+        """Return a partition's progress, or `None` if nothing was copied."""
         entry = self._progress.get(partition)
         if entry is None:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
-        # If no record was copied yet, the last chunk belongs to an earlier topic of the name.
+        # If no record has been copied, the last chunk belongs to a deleted topic of the same name.
         last = _NO_CHUNK if entry.get("commits") == 0 else self._last.get(partition, _NO_CHUNK)
         return Progress(
             entry["through"],
@@ -146,7 +145,7 @@ class ProgressReader:
         )
 
     def list_progress(self, only: Collection[int] | None = None) -> dict[int, Progress]:
-        """Return the progress of all or some partitions."""
+        """Return the progress of some partitions; `None` means all."""
         by_partition = {
             number: self.find_progress(number) for number in self._progress if only is None or number in only
         }
@@ -173,7 +172,7 @@ class ProgressReader:
             else:
                 self._progress[number] = json.loads(value)
         elif value is None:
-            # A restored mirror begins a new map, which must not continue the old one's last chunk.
+            # A restored mirror begins a new map, which must not continue the old map's last chunk.
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:
@@ -189,5 +188,5 @@ class ProgressReader:
 def open_progress(
     settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0
 ) -> ProgressReader:
-    """Return a reader of the ledger from an offset on."""
+    """Return a reader of the ledger that starts at an offset."""
     return ProgressReader(LedgerReader(settings, cluster, start), topic, link)

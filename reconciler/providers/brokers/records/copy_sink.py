@@ -1,4 +1,4 @@
-"""Exactly-once copies into a Kafka topic, one task per partition."""
+"""Exactly-once copies into a Kafka topic, with one task per partition."""
 
 from __future__ import annotations
 
@@ -51,27 +51,27 @@ Writer = ClientTransactions | ProtocolTransactions
 
 _NO_PROGRESS: Final = Progress()
 _TRUNCATION_WAIT_S: Final = 10.0
-"""Limit of reading a log end again that is below the written offset: a new leader may lag."""
+"""Seconds during which a log end below the written offset is read again. A new leader may lag."""
 _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """Limits of a transaction, which is committed when one is reached."""
+    """Limits of a transaction. Reaching any limit commits it."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
     whole: int = 50_000
-    """Smallest range that is copied in whole batches, as their connections take longer to open."""
+    """Smallest range that is copied in whole batches, whose connections take longer to open."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTarget:
-    """The topic copied into. Picklable."""
+    """Target topic of a copy. Picklable."""
 
     settings: Mapping[str, Any]
-    """Settings of confluent-kafka clients, secrets hidden."""
+    """Settings of confluent-kafka clients, with hidden secrets."""
     cluster: str
     topic: str
     """Name on the brokers."""
@@ -80,12 +80,11 @@ class CopyTarget:
     owner: str
     """Id of the link or other copier of the topic."""
     link: str | None = None
-    """Name of the link; `None` if no state controls the copy."""
+    """Name of the link; `None` if the copy has no link."""
     begins: Mapping[int, int] = field(default_factory=dict)
-    """First offsets of partitions that do not begin where the source does."""
+    """First offsets of partitions that do not begin at the source's beginning."""
     limits: CopyLimits = field(default_factory=CopyLimits)
     producer_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Additional producer settings."""
 
 
 class CopyMethod(Enum):
@@ -101,22 +100,21 @@ _NEXT: Final = {
     CopyMethod.EACH: CopyMethod.ODD,
     CopyMethod.ODD: CopyMethod.EACH,
 }
-"""The method that continues where a method stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRange:
-    """A range of a partition, and the method to copy it."""
+    """Range of a partition, and the method to copy it."""
 
     partition: int
     source: TopicLog
     method: CopyMethod
     offsets: OffsetRange
     is_continuation: bool = False
-    """Whether another method copied the preceding records; a record removed since then is an error."""
+    """Whether another method copied the preceding records, so that a record removed since then is an error."""
 
     def read_lots(self) -> Iterator[CopyLot]:
-        """Yield the records in order; whole batches up to the first that cannot be copied whole."""
+        """Yield the records in order. Whole batches end before the first that must be copied by record."""
         if self.method is CopyMethod.WHOLE and isinstance(self.source, BatchLog):
             lots = read_whole_lots(self.source, self.partition, self.offsets)
         else:
@@ -130,7 +128,7 @@ class CopyRange:
         yield from lots
 
     def check_source_end(self, stop: int) -> None:
-        """Check that records before `stop` came from the expected topic, as topics are read by name."""
+        """Check that records before `stop` came from the expected topic, because topics are read by name."""
         bounds = self.source.read_bounds([self.partition]).get(self.partition)
         if bounds is None or bounds.end < stop:
             raise source_changed_error()
@@ -144,7 +142,7 @@ class CopyRange:
 
 
 def open_writer(target: CopyTarget, partition: int, method: CopyMethod) -> Writer:
-    """Return the writer of a partition, by librdkafka or by the protocol."""
+    """Return a partition's writer, which uses librdkafka or the protocol."""
     place = (target.topic, partition)
     settings = {
         **target.settings,
@@ -160,7 +158,7 @@ def open_writer(target: CopyTarget, partition: int, method: CopyMethod) -> Write
 
 @dataclass
 class CopySink:
-    """A `TransactionalSink`. The driver reads the whole ledger, tasks only later entries."""
+    """`TransactionalSink` for a Kafka topic. The driver reads the whole ledger, tasks only later entries."""
 
     target: CopyTarget
     on_complete: Callable[[], None] | None = None
@@ -169,18 +167,16 @@ class CopySink:
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
     ledger: Ledger | None = None
-    """Shared by several sinks to read it once; `None` reads it for each call."""
     deletes: bool = True
-    """Whether brokers delete old records of the topic."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.target, None, self.source, None, self.known, self.read_to)
 
     def check_shared(self) -> None:
-        """Do nothing: all processes can reach the brokers."""
+        """Do nothing, because all processes can reach the brokers."""
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return how far each partition was copied, in offsets of its source."""
+        """Return each partition's copied position in source offsets."""
         target = self.target
         if self.progress_reader is None:
             self.progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link)
@@ -196,10 +192,9 @@ class CopySink:
         return {number: progress.reached for number, progress in by_partition.items()}
 
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return the ranges that both sides have according to the offset map, the copy's first.
+        """Return the ranges present in copy and source by the offset map, the copy's first.
 
-        Records that retention removed on either side are excluded. A partition missing from the copy has an empty
-        range.
+        Records that retention removed on either side are excluded. A partition that the copy lacks has an empty range.
         """
         target = self.target
         ledger = self.ledger or Ledger(target.settings, target.cluster)
@@ -222,18 +217,18 @@ class CopySink:
         return replace(self, source=source)
 
     def mark_complete(self) -> None:
-        """Record that the first copy has reached the end that the source had at its start."""
+        """Record that the first copy has reached the source's end at its start."""
         if self.on_complete is not None:
             self.on_complete()
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range from where the previous copier stopped, and report each transaction.
+        """Copy a range from where the previous copier stopped, and yield the progress of each transaction.
 
-        Copies nothing if the entry of the mirror or its link was written after the driver read it.
+        Copies nothing if the entry of the mirror or its link has changed since the driver read it.
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:
-            # Opening fences the previous copier; progress read afterwards misses no commit.
+            # Opening fences the previous copier, so the progress read afterwards misses no commit.
             transactions = open_writer(self.target, partition, method)
             try:
                 progress = self._read_progress(partition)
@@ -254,7 +249,7 @@ class CopySink:
         return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
 
     def _read_progress(self, partition: int) -> Progress | None:
-        """Return the progress after fencing, or `None` if the entry of the mirror or its link was written."""
+        """Return the progress after fencing, or `None` if the entry of the mirror or its link has changed."""
         target = self.target
         progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
         progress_reader.preload({number: known for number, known in self.known.items() if number == partition})
@@ -274,7 +269,7 @@ class CopySink:
     def _copy_lots(
         self, transactions: Writer, work: CopyRange, progress: Progress
     ) -> Generator[CopyProgress, None, int]:
-        """Copy, and return the offset reached: the end, or where another method must continue."""
+        """Copy, and return the reached offset: the end, or the start for another method."""
         partition, rest = work.partition, work.offsets
         followed = SourceSnapshot(
             self._observed_source.topic_id, self._observed_source.bounds.get(partition, Bounds(0, 0, 0, 0))
@@ -322,7 +317,6 @@ class CopySink:
         return progress
 
     def _check_not_truncated(self, reached: Mapping[int, Progress]) -> None:
-        """Check that no partition ends below its written offset; retention moves only its beginning."""
         target = self.target
         written = {
             (target.topic, number): progress.written_end for number, progress in reached.items() if progress.written_end
@@ -360,7 +354,7 @@ class CopySink:
         return self.source or ObservedSource(None, {})
 
     def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
-        """Return the progress, or an empty one if it belongs to a deleted topic of the name."""
+        """Return the progress, or an empty one if it belongs to a deleted topic of the same name."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
             return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)

@@ -41,30 +41,29 @@ if TYPE_CHECKING:
 
     from reconciler.records.log import OffsetRange, TopicLog
 
-# Clients are imported on use, only by processes that copy.
+# Only processes that copy import clients.
 # ruff: noqa: PLC0415
 
 
 _ROWS: Final = 5_000
-"""Records converted to Python objects at once; few enough for the processor's caches."""
+"""Records converted to Python objects together; they fit the processor's caches."""
 
 SentRecord: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
-"""Value, key, time, headers and source offset; a plain tuple, as there are millions."""
+"""Value, key, time, headers and source offset. A tuple is fast enough for millions."""
 _read_time: Final = itemgetter(2)
 _read_headers: Final = itemgetter(3)
 
 
 Content: TypeAlias = "Sequence[SentRecord] | WholeBatch"
-"""Records as a list, or a stored batch."""
 
 
 class OddRecords(list["SentRecord"]):
-    """Records with at least one that librdkafka cannot write: a header name in bytes (see `columns.py`), or time 0."""
+    """Records with at least one that librdkafka cannot write: a header name in bytes, or time 0."""
 
 
 @runtime_checkable
 class BatchLog(Protocol):
-    """A log that provides batches as stored by a broker."""
+    """Log that provides batches as a broker stores them."""
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
         """Return whether the first batches of a range are large enough to copy whole."""
@@ -77,10 +76,10 @@ class BatchLog(Protocol):
 
 @runtime_checkable
 class MessageLog(Protocol):
-    """A log that provides confluent-kafka messages, for copies without columns."""
+    """Log that provides confluent-kafka messages, for copies without columns."""
 
     def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
-        """Yield the records of `read` as lists of messages."""
+        """Yield the records of a range as lists of messages."""
         ...
 
 
@@ -94,11 +93,11 @@ class CopyLot:
     newest_ms: int
     records: int
     bytes: int
-    """Size of keys and values, or the stored size of a whole batch."""
+    """Size in bytes of keys and values, or of the stored batch."""
 
 
 def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield the batches of a range, up to the first that cannot be copied whole; unreadable ones are empty."""
+    """Yield the batches of a range, up to the first that cannot be copied whole. Unreadable ones are empty."""
     for batch in source.read_whole_batches(partition, offsets):
         yield CopyLot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
@@ -126,13 +125,12 @@ def read_row_batches(source: TopicLog, partition: int, offsets: OffsetRange) -> 
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices that are small enough to convert to Python objects at once."""
+    """Yield slices that are small enough to convert to Python objects together."""
     for start in range(0, batch.num_rows, _ROWS):
         yield batch.slice(start, _ROWS)
 
 
 def mark_odd_records(rows: list[SentRecord]) -> list[SentRecord]:
-    """Return the records, as `OddRecords` if librdkafka cannot write one of them."""
     if 0 in map(_read_time, rows):
         return OddRecords(rows)
     if any(map(_read_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
@@ -160,7 +158,7 @@ _FULL_S: Final = 0.1
 _WRITING: Final = {
     "retry.backoff.ms": 20,
     "transaction.timeout.ms": TRANSACTION_MS,
-    # A batch is sent when it is full, or no record follows.
+    # A batch is sent when it is full or when no record follows.
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 200_000,
@@ -171,7 +169,7 @@ _WRITING: Final = {
 
 
 class ClientTransactions:
-    """Transactions by confluent-kafka, each with records and ledger entries; opening fences others of its id."""
+    """Transactions by confluent-kafka with records and ledger entries. Opening fences producers with the same id."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         from confluent_kafka import Producer
@@ -191,11 +189,11 @@ class ClientTransactions:
         return False
 
     def can_write(self, batch: Content) -> bool:
-        """Return whether it writes all records of a batch unchanged."""
+        """Return whether this writer writes all records of a batch unchanged."""
         return isinstance(batch, list) and not isinstance(batch, OddRecords)
 
     def write_records(self, batch: Content) -> None:
-        """Write records, which become readable when committed."""
+        """Write records, which become readable with the commit."""
         rows = cast("Sequence[SentRecord]", batch)
         if not self._is_open:
             self._call(self._producer.begin_transaction)
@@ -302,7 +300,7 @@ class ClientTransactions:
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
-    """Check that records are within the range, and were each written once, in order."""
+    """Check that records are in the range, and that each was written once and in order."""
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
     if not (is_asked and is_whole):
@@ -316,15 +314,12 @@ def source_changed_error() -> RetryableError:
 
 
 _TRANSACTIONAL_ID: Final = 1
-"""Type of coordinator to find."""
 _AGAIN: Final = frozenset({3, 7, 13, 14, 15, 16, 51})
-"""Error codes of a coordinator that moves, loads, or still ends a transaction."""
 _ORDINARY_RECORDS: Final = 2_000
-"""Ordinary records after which librdkafka takes over again."""
 
 
 class ProtocolTransactions:
-    """Transactions like `ClientTransactions`, by Kafka's protocol, for records that librdkafka cannot write."""
+    """Like `ClientTransactions`, but by Kafka's protocol, for records that librdkafka cannot write."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         self._topic, self._partition = place
@@ -346,14 +341,14 @@ class ProtocolTransactions:
         return self._ordinary_count >= _ORDINARY_RECORDS
 
     def can_write(self, batch: Content) -> bool:
-        """Return whether it writes all records of a batch unchanged; brokers may recompress stored batches."""
+        """Return whether this writer writes all records of a batch unchanged. Brokers may recompress stored batches."""
         if isinstance(batch, list):
             return True
         whole = cast("WholeBatch", batch)
         return self._writer.stores_unchanged(self._topic, whole.codec, len(whole.raw))
 
     def write_records(self, batch: Content) -> None:
-        """Write records, which become readable when committed."""
+        """Write records, which become readable with the commit."""
         with self._translate_errors():
             self._add_partition(self._topic, self._partition)
             if isinstance(batch, list):
@@ -368,11 +363,11 @@ class ProtocolTransactions:
                 self._sources += range(whole.first, whole.through)
 
     def await_offsets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the source offsets and the target offsets of this transaction's records."""
+        """Return the source offsets and target offsets of this transaction's records."""
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Commit the records together with ledger entries."""
+        """Commit the records with ledger entries."""
         now = time.time_ns() // 1_000_000
         with self._translate_errors():
             self._add_partition(TOPIC, 0)
@@ -400,7 +395,6 @@ class ProtocolTransactions:
         return ProducerId(response.producer_id, response.producer_epoch, self._id)
 
     def _add_partition(self, topic: str, partition: int) -> None:
-        """Add a partition to the transaction; the first partition begins the transaction."""
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         if (topic, partition) in self._opened:
@@ -430,7 +424,6 @@ class ProtocolTransactions:
         self._opened = set()
 
     def _send_to_coordinator(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Send an idempotent request."""
         response = retry_until_answered(
             lambda: self._client.send(request, doing=self._doing, node=self._find_coordinator()),
             code,

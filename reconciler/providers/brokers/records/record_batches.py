@@ -1,6 +1,7 @@
-"""Read and pack record batches of the Kafka protocol, for records that librdkafka cannot handle.
+"""Record batches of the Kafka protocol, for records that librdkafka cannot handle.
 
-It cannot read header names that are not UTF-8, nor write names with a byte 0, and replaces time 0 by the current time.
+It cannot read header names that are not UTF-8, cannot write names with a byte 0, and replaces time 0 by the current
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from reconciler.runtime.retry import pause
 if TYPE_CHECKING:
     from reconciler.records.log import Isolation
 
-# Clients are imported on use, only by processes that meet such records.
+# Only processes with such records import clients.
 # ruff: noqa: PLC0415
 
 
@@ -48,7 +49,7 @@ def open_connection(settings: Mapping[str, Any], cluster: str) -> KafkaClient:
 
 
 def close_connections() -> None:
-    """Close this process's connections; the next request opens them again."""
+    """Close this process's connections. The next request opens them again."""
     with _opening:
         for key in list(_opened):
             client = _opened.pop(key)
@@ -61,55 +62,49 @@ atexit.register(close_connections)
 
 RawHeaders = list[tuple[bytes, bytes | None]]
 Header = tuple[str | bytes, bytes | None]
-"""A name is bytes if a client cannot represent it as text."""
+"""Name and value. The name is bytes if a client cannot represent it as text."""
 Headers = list[Header] | None
 Row = tuple[bytes | None, bytes | None, int, Headers, int]
-"""Value, key, time, headers and source offset, which this module ignores."""
+"""Value, key, time, headers, and the source offset, which this module ignores."""
 
 PREFIX: Final = struct.Struct(">qiibI")
-"""First part of a batch's head: first offset, length of the rest, leader epoch, format, checksum."""
+"""First part of a batch header: first offset, remaining length, leader epoch, format, checksum."""
 REST: Final = struct.Struct(">hiqqqhii")
-"""Rest of the head: attributes, last offset delta, first and last time, producer id, epoch, sequence, record count."""
+"""Rest of the header: attributes, last offset delta, times, producer id, epoch, sequence, record count."""
 LENGTH_END: Final = 12
 FORMAT: Final = 2
 COMPRESSION: Final = 0x07
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-"""Attribute of a batch with one marker, which ends a transaction."""
 HORIZON: Final = 0x40
-"""Attribute of a compacted batch whose first time is the delete horizon, the base of its records' times."""
+"""Attribute of a compacted batch whose first time is the delete horizon, the base of record times."""
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
-"""Set in every byte of a varint but its last."""
+"""Bit set in every byte of a varint except the last."""
 _NULL: Final = b"\x01"
-"""The length -1, which means null."""
 _MARKER: Final = struct.Struct(">hh")
 """Key of a marker: version, and type of the transaction's end."""
 _ABORT: Final = 0
-"""Type of an aborted transaction."""
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
-"""Header of the Java client's Snappy blocks."""
 _XERIAL_VERSIONS: Final = struct.pack(">ii", 1, 1)
 _BLOCK_BYTES: Final = 64 << 10
 _LZ4_FRAME: Final = b"\x04\x22\x4d\x18"
 _LZ4_SETTINGS: Final = b"\x60\x40"
-"""Independent blocks, as brokers require, of 64 KiB."""
 _LZ4_PLAIN: Final = 1 << 31
-"""Set in the length of an uncompressed block."""
 
 
 class BatchHead(NamedTuple):
-    """Head of a batch, and its position in an answer."""
+    """Header of a batch, and its position in a response."""
 
     begin: int
     end: int
     form: int
     first: int
     last: int
-    """First and last offset; compaction may have removed records, also these."""
+    """Last offset. Compaction may have removed records, including the first and last."""
     records: int
     attributes: int
     first_ms: int
@@ -119,39 +114,38 @@ class BatchHead(NamedTuple):
 
     @property
     def through(self) -> int:
-        """The offset after the last one."""
+        """Offset after the last record."""
         return self.last + 1
 
     @property
     def codec(self) -> str | None:
-        """Compression of its records; `None` if unknown."""
+        """Compression of the records; `None` if unknown."""
         return CODEC_NAMES.get(self.attributes & COMPRESSION)
 
     def has_only_attributes(self, attributes: int) -> bool:
-        """Return whether the batch has no other attributes, the current format and a known codec."""
+        """Return whether the batch has only `attributes`, the current format, and a known codec."""
         return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
     def decompress_records(self, fetched: bytes) -> bytes:
-        """Return the decompressed records."""
+        """Return the batch's decompressed records from the response's bytes."""
         return _decompress(fetched[self.content_begin : self.end], self.codec or "none")
 
     @property
     def content_begin(self) -> int:
-        """Position of its records in the answer."""
+        """Position of the records in the response."""
         return self.begin + PREFIX.size + REST.size
 
 
 class FetchReply(NamedTuple):
-    """A partition's part of a fetch response."""
+    """Part of a fetch response for one partition."""
 
     batches: bytes
-    """Batches as stored by the broker; the last may be cut off."""
+    """Batches as stored by the broker. The last one may be truncated."""
     aborted: Sequence[tuple[int, int]] = ()
-    """Aborted transactions: producer id and first offset."""
 
 
 def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
-    """Yield the heads of an answer's batches of any format, without a truncated last one."""
+    """Yield the headers of a response's batches of any format. A truncated last batch is omitted."""
     fetched, at = answer.batches, 0
     coming = deque(sorted(answer.aborted, key=itemgetter(1)))
     aborting: set[int] = set()
@@ -166,20 +160,20 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
         is_marker = form == FORMAT and bool(attributes & CONTROL)
         is_aborted = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in aborting
         is_readable = not is_marker and not is_aborted
-        if is_marker and records:  # Compaction empties markers; an empty one ends nothing.
+        if is_marker and records:  # Compaction empties markers. An empty marker ends no transaction.
             try:
                 if _is_abort(fetched[at + PREFIX.size + REST.size : end]):
                     aborting.discard(producer)
-            except (IndexError, struct.error):  # damaged, so that later batches may be aborted or not
+            except (IndexError, struct.error):  # The marker is damaged, so the state of later batches is unknown.
                 return
         yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, is_readable)
         at = end
 
 
 def _is_abort(marker: bytes) -> bool:
-    """Return whether a marker aborts its transaction; its record is never compressed."""
+    """Return whether a marker aborts its transaction. Its record is never compressed."""
     at = length = 0
-    for number in range(4):  # length, time, offset, length of the key; attributes take one byte
+    for number in range(4):  # Length, time, offset, key length; attributes take one byte.
         length, at = _read_number(marker, at + (number == 1))
     if length < _MARKER.size:
         raise IndexError
@@ -187,16 +181,15 @@ def _is_abort(marker: bytes) -> bool:
 
 
 class DecompressedBatch(NamedTuple):
-    """A stored batch of records, decompressed."""
+    """Stored batch of records, decompressed."""
 
     first: int
     records: int
     content: bytes
-    """The records, uncompressed."""
 
 
 def parse_batches(answer: FetchReply) -> Iterator[DecompressedBatch]:
-    """Yield the batches of an answer, without old formats, which have no headers."""
+    """Yield the batches of a response. Old formats, which have no headers, are omitted."""
     for head in parse_heads(answer):
         if head.form == FORMAT:
             yield DecompressedBatch(head.first, head.records, head.decompress_records(answer.batches))
@@ -208,9 +201,9 @@ def parse_headers(batch: DecompressedBatch) -> Iterator[tuple[int, RawHeaders]]:
     for _ in range(batch.records):
         length, at = _read_number(content, at)
         end = at + length
-        _, at = _read_number(content, at + 1)  # the time
+        _, at = _read_number(content, at + 1)  # Skips the time.
         offset, at = _read_number(content, at)
-        for _ in range(2):  # the key and the value
+        for _ in range(2):  # Skips the key and the value.
             length, at = _read_number(content, at)
             at += max(0, length)
         count, at = _read_number(content, at)
@@ -229,7 +222,7 @@ def _read_bytes(content: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _read_number(content: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint; return it and its end."""
+    """Decode a varint; return it and its end position."""
     number = shift = 0
     while True:
         byte = content[at]
@@ -241,7 +234,7 @@ def _read_number(content: bytes, at: int) -> tuple[int, int]:
 
 
 class ProducerId(NamedTuple):
-    """A producer as brokers identify it to detect duplicates."""
+    """Ids by which brokers detect a producer's duplicates."""
 
     id: int
     epoch: int
@@ -249,7 +242,7 @@ class ProducerId(NamedTuple):
 
 
 def pack_batch(rows: Sequence[Row], producer: ProducerId, number: int, *, codec: str) -> bytes:
-    """Return records as one batch; `number` is the first one's sequence number."""
+    """Return records as one batch; `number` is the first record's sequence number."""
     from kafka.record.util import calc_crc32c
 
     first = rows[0][2]
@@ -265,7 +258,7 @@ def pack_batch(rows: Sequence[Row], producer: ProducerId, number: int, *, codec:
 
 
 def estimate_row_size(row: Row) -> int:
-    """Estimate the size of a record in bytes."""
+    """Return an estimate of a record's size in bytes."""
     headers = sum(len(name) + len(value or b"") + 4 for name, value in row[3] or ())
     return len(row[0] or b"") + len(row[1] or b"") + headers + 20
 
@@ -352,26 +345,24 @@ T = TypeVar("T")
 
 _FETCH_BYTES: Final = 8 << 20
 _FETCH_VERSIONS: Final = (4, 12)
-"""From version 13 on, topics are identified by id."""
+"""Version 13 and later identify topics by id."""
 _WAIT_MS: Final = 500
 _NO_WAIT_MS: Final = 5
-"""Times for which brokers wait if there are no records."""
 _MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
-"""Error codes of brokers that do not lead, do not know a new topic yet, or lack in-sync replicas."""
 _GONE: Final = 1
-"""Error code of an offset outside the log."""
+"""Error code OFFSET_OUT_OF_RANGE."""
 SILENCE_S: Final = 60.0
 PROPAGATION_S: Final = 30.0
-"""Time within which all brokers know a new topic; one that is still unknown was deleted."""
+"""Seconds within which all brokers know a new topic. A topic still unknown then was deleted."""
 _PAUSE_S: Final = 0.1
 _THROTTLED_S: Final = 600.0
-"""Limit of waiting while the client is over its quota, which others may share."""
+"""Maximum wait in seconds while the client exceeds its quota, which other clients may share."""
 
 
 def retry_until_answered(
     ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]
 ) -> T:
-    """Repeat a request while its error code is one of `again`, calling `forget` before each retry."""
+    """Repeat a request while its error code is one of `again`. `forget` is called before each retry."""
     until = monotonic() + SILENCE_S
     while True:
         try:
@@ -387,12 +378,12 @@ def retry_until_answered(
 
 
 class LeaderConnection:
-    """Connection to the leader of one partition; it follows changes of the leader."""
+    """Connection to the leader of one partition. It follows leader changes."""
 
     def __init__(
         self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int, *, is_sent_once: bool = False
     ) -> None:
-        """Accept settings of confluent-kafka; `is_sent_once`: failed requests are not repeated."""
+        """Accept settings of confluent-kafka. `is_sent_once` disables retries."""
         self.client: KafkaClient = open_connection(to_admin_settings(settings), cluster)
         self.topic, self.partition = topic, partition
         self._node: int | None = None
@@ -401,15 +392,15 @@ class LeaderConnection:
         self._is_sent_once = is_sent_once
 
     def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
-        """Send an idempotent request, and return the leader's answer for the partition, extracted by `answer`.
+        """Send an idempotent request, and return the leader's part for the partition, extracted by `answer`.
 
-        `fine`: error codes that the caller handles.
+        `fine` are error codes that the caller handles.
         """
 
         def ask() -> Any:
             until = monotonic() + _THROTTLED_S
             while not (partition_answer := self._send(request, doing=doing, node=self._find_leader())).responses:
-                # Brokers answer without partitions if the client is over its quota.
+                # Brokers respond without partitions if the client exceeds its quota.
                 if self._is_sent_once or monotonic() > until:
                     message = f"cluster {self.client.name}: {doing}: the broker throttles this client and sends nothing"
                     raise RetryableError(message, hint="See its quotas: kafka-configs.sh --describe.")
@@ -455,7 +446,7 @@ class LeaderConnection:
         return self._node
 
     def _check_exists(self, code: int) -> None:
-        """Reject a topic that was deleted or may not be described; waiting for its leader would not end."""
+        """Reject a deleted or non-describable topic; a wait for its leader would not end."""
         if code not in ABSENT:
             self._missed_since = None
         elif self._missed_since is None:
@@ -466,12 +457,12 @@ class LeaderConnection:
 
 
 def update_brokers(client: KafkaClient, metadata: Any) -> None:
-    """Tell a connection the brokers in `metadata`: it sends only to brokers that it knows."""
+    """Add the brokers in `metadata` to a connection, which sends only to brokers that it knows."""
     client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
 
 
 class HeaderReader:
-    """Headers of a partition's records as bytes. Call `read_headers` in the order of offsets."""
+    """Reader of a partition's record headers as bytes. Offsets must be read in order."""
 
     def __init__(self, leader: LeaderConnection) -> None:
         self._leader = leader
@@ -490,9 +481,9 @@ class HeaderReader:
 
 
 def fetch_batches(leader: LeaderConnection, offset: int, isolation: Isolation = "read_uncommitted") -> FetchReply:
-    """Return some MiB of stored batches from an offset on; none if it is outside the log.
+    """Return some MiB of stored batches from an offset on; none if the offset is outside the log.
 
-    `read_committed` ends before open transactions and lists aborted ones, whose batches are included.
+    `read_committed` ends before open transactions. It lists aborted transactions, whose batches are included.
     """
     from kafka.protocol.consumer import FetchRequest
 
@@ -519,30 +510,28 @@ _BATCH_BYTES: Final = 1_000_000
 _OVERHEAD: Final = 1_024
 _TIMEOUT_MS: Final = 30_000
 _VERSIONS: Final = (3, 11)
-"""From version 12 on requests open transactions; from 13 on topics are identified by id."""
+"""Version 12 and later open transactions; 13 and later identify topics by id."""
 _WRITE_CODECS: Final = {"producer": "gzip", "uncompressed": "none"}
-"""Codecs to write with, for topics whose compression type is no codec; every client reads them."""
+"""Codecs for topics whose compression type is not a codec; every client reads them."""
 _STORED_CODECS: Final = {"uncompressed": "none"}
-"""Codecs of batches, for compression types with another name."""
 _LOADING: Final = frozenset({14, 15, 16})
 
 
 class _PackOptions(NamedTuple):
-    """Options for packing batches that brokers store unchanged: recompressing would alter names that are not UTF-8."""
+    """Options for batches that brokers store unchanged. Recompression would alter names that are not UTF-8."""
 
     codec: str
     batch_bytes: int
     stored_codec: str | None
-    """Codec that brokers store unchanged; `None` if they store any."""
+    """Codec that brokers store unchanged; `None` means any."""
     max_bytes: int
-    """Largest batch in bytes."""
 
 
 class BatchWriter:
-    """Idempotent producer of packed batches, sent one at a time."""
+    """Idempotent producer of packed batches, which it sends one at a time."""
 
     def __init__(self, settings: Mapping[str, Any], cluster: str, producer: ProducerId | None = None) -> None:
-        """Accept settings of confluent-kafka; request a producer id if `producer` is missing."""
+        """Accept settings of confluent-kafka. A producer id is requested unless `producer` is given."""
         self._settings, self._cluster = settings, cluster
         self._client = open_connection(to_admin_settings(settings), cluster)
         self._producer = producer or _request_producer(self._client)
@@ -554,7 +543,7 @@ class BatchWriter:
         """Write records to a partition and return their offsets.
 
         Raises:
-            ReconcilerError: Brokers reject them, or do not answer; a part may have been written.
+            ReconcilerError: Brokers reject them or do not respond; some may have been written.
         """
         options = self._read_options(topic)
         offsets: list[int] = []
@@ -569,7 +558,10 @@ class BatchWriter:
         return options.stored_codec in {None, codec} and size <= options.max_bytes
 
     def send_batch(self, topic: str, partition: int, pack: Callable[[ProducerId, int], bytes], records: int) -> range:
-        """Send one batch and return its records' offsets; `pack` builds it from the producer and sequence number."""
+        """Send one batch and return its records' offsets.
+
+        `pack` builds it from the producer and sequence number.
+        """
         from kafka.protocol.producer import ProduceRequest
 
         place = (topic, partition)
@@ -618,7 +610,6 @@ def _request_producer(client: KafkaClient) -> ProducerId:
 
 
 def _split_rows(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
-    """Split records so that each part fits into a batch; a larger record gets its own."""
     begin = size = 0
     for at, row in enumerate(rows):
         size_of_row = estimate_row_size(row)

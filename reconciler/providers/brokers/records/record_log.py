@@ -47,20 +47,19 @@ if TYPE_CHECKING:
 
 
 _IDLE: Final = 16
-"""Limit of idle consumers per settings."""
 _CONSUMER: Final = {
-    "group.id": "reconciler",  # required by the library; no offsets are committed, so no group exists
+    "group.id": "reconciler",  # The library requires a group. No offsets are committed, so no group exists.
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # The reader itself handles offsets that are out of range.
+    # The reader itself handles offsets out of range.
     "auto.offset.reset": "error",
-    # How long to wait at the end of a partition: only an empty answer shows that it was reached.
+    # Wait at the end of a partition. Only an empty response shows that it was reached.
     "fetch.wait.max.ms": 5,
-    # A new topic is known to all brokers within this time.
+    # All brokers know a new topic within this time.
     "topic.metadata.propagation.max.ms": 5000,
     "fetch.message.max.bytes": 4 << 20,
-    # Without it, a reader that has used up the prefetched records waits a second for more.
+    # Otherwise a reader that has used up the prefetched records waits a second.
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 64 << 10,
@@ -68,8 +67,6 @@ _CONSUMER: Final = {
 
 
 class _ConsumerPool:
-    """Idle consumers by settings; a forked process starts without any."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[bytes, list[Consumer]] = {}
@@ -102,8 +99,8 @@ class _ConsumerPool:
                 consumer.close()
 
     def _reset_after_fork(self) -> None:
-        """Empty the pool in a forked process: the consumers' threads exist only in the parent."""
-        # Keep the consumers referenced: closing one without its threads would block for ever.
+        """Empty the pool in a forked process, because the consumers' threads exist only in the parent."""
+        # Keep references: closing a consumer without its threads would block forever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
 
@@ -113,7 +110,7 @@ _pool: Final = _ConsumerPool()
 
 @contextmanager
 def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
-    """Lend a consumer, which is closed after an error and otherwise returned to the pool."""
+    """Lend a consumer. It returns to the pool, or is closed after an error."""
     key = pickle.dumps((dict(settings), isolation))
     lent = _pool.acquire(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
     try:
@@ -132,7 +129,7 @@ def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterat
 # ruff: noqa: SLF001
 
 _AT_ONCE: Final = 250
-"""Messages consumed at once; few enough for the processor's caches."""
+"""Messages consumed together; they fit the processor's caches."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _SAMPLE: Final = 20
 _BATCH_ROWS: Final = 16_000
@@ -140,14 +137,13 @@ _BATCH_BYTES: Final = 8 << 20
 _LOOK_S: Final = 1.0
 _GATHER_S: Final = 0.01
 _SILENCE_S: Final = 60.0
-"""Limit of waiting for the next record of a range."""
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
 _UNPACKED: Final = 5_000
-"""Smallest range whose batches are unpacked here; shorter ones do not justify a second connection."""
+"""Smallest range whose batches are unpacked here. Shorter ranges do not justify a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
-"""The client has already waited for the topic to become known."""
+"""Permanent errors: the client has already waited for a new topic."""
 _TRANSIENT: Final = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -159,7 +155,7 @@ _TRANSIENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """A partition to read, with the settings for it."""
+    """Partition to read, with its settings."""
 
     settings: Mapping[str, Any]
     cluster: str
@@ -209,7 +205,7 @@ def read_messages(
 ) -> Iterator[Sequence[Message]]:
     """Yield the readable records of a range as the client's messages.
 
-    `begun` is the offset from which the caller has read before; a record removed since then is an error.
+    `begun` is the first offset that the caller has read. A record removed since then is an error.
     """
     if offsets.start >= offsets.stop:
         return
@@ -245,26 +241,24 @@ class _RangeReader:
                 self._check_exists()
 
     def _consume(self) -> list[Message]:
-        """Return the messages that arrive without a pause, up to the number that is converted at once."""
         first = self._consumer.consume(1, _LOOK_S)
         more = min(self._at_once, self._stop - self._next) - 1
         return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
     def _cut_to_range(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages within the range, and note whether its end was reached."""
         if not messages:
             return messages
         self._next = _get_offset(messages[-1]) + 1
         self._is_done = self._is_done or self._next >= self._stop
         if self._next > self._stop:
             messages = [message for message in messages if _get_offset(message) < self._stop]
-        # Consume fewer large records at once.
+        # Consume fewer messages at once if they are large.
         size = sum(map(len, messages[:_SAMPLE])) // max(1, len(messages[:_SAMPLE]))
         self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
         return messages
 
     def _load_headers(self, readable: Sequence[Message]) -> None:
-        """Load the headers of all messages, by the protocol where the client fails because a name is not UTF-8.
+        """Load the headers of all messages. If a name is not UTF-8, the client fails and the protocol is used.
 
         Never call the client's method again for such a message: partial headers crash the process.
         """
@@ -283,7 +277,6 @@ class _RangeReader:
         return HeaderReader(LeaderConnection(place.settings, place.cluster, place.topic, place.partition))
 
     def _handle_events(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages, and handle the events among them."""
         readable: list[Message] = []
         for message in messages:
             error = message.error()
@@ -298,11 +291,11 @@ class _RangeReader:
         return readable
 
     def _reach_end(self, offset: int) -> None:
-        """Finish if the offset is the log's end; a new leader may report an earlier one."""
+        """Finish if the offset is the log's end. A new leader may report a lower end."""
         self._is_done = offset >= min(self._stop, self._read_bounds()[1])
 
     def _resume_in_log(self) -> None:
-        """Resume at the log's beginning or finish at its end, because the next offset is outside the log."""
+        """The next offset is outside the log: resume at the log's beginning, or finish at its end."""
         low, high = self._read_bounds()
         if self._next >= high:
             self._is_done = True
@@ -317,15 +310,14 @@ class _RangeReader:
             self._assign()
 
     def _fetch_leader(self) -> None:
-        """Fetch the leader of a new topic, which takes the client a second by itself."""
-        with suppress(KafkaException):  # Reading reports whether brokers answer.
+        """Fetch the leader of a new topic. The client itself would take a second."""
+        with suppress(KafkaException):  # Reading reports whether brokers respond.
             self._consumer.list_topics(self._source.topic, _LOOK_S)
 
     def _assign(self) -> None:
         self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, self._next)])
 
     def _read_bounds(self) -> tuple[int, int]:
-        """Return the first offset and the readable end."""
         at = TopicPartition(self._source.topic, self._source.partition)
         try:
             return read_watermarks(self._consumer, at, self._source.settings)
@@ -333,11 +325,11 @@ class _RangeReader:
             raise self._translate(error.args[0]) from error
 
     def _check_exists(self) -> None:
-        """Check that the partition exists, as the client reports no error; a new one may be missing once."""
+        """Check that the partition exists, because the client reports no error. A new partition may be missing once."""
         try:
             seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:
-            return  # Reading reports whether brokers answer.
+            return  # Reading reports whether brokers respond.
         error = seen.error
         if error is None and self._source.partition not in seen.partitions:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -365,21 +357,20 @@ def _get_offset(message: Message) -> int:
 
 
 def _is_transient(error: KafkaError) -> bool:
-    """Return whether the client recovers by itself; rights on groups do not matter to it."""
+    """Return whether the client recovers without help. It ignores errors about groups."""
     return (error.retriable() and error.code() not in _FINAL) or error.code() in _TRANSIENT
 
 
 _EXTENT_BYTES: Final = 16 << 20
 _RECORD_BYTES: Final = 100
-"""Assumed size of a record if brokers do not report one."""
 
 
 @dataclass(frozen=True)
 class KafkaLog:
-    """A topic, by its name on the brokers. Picklable.
+    """Topic, by its name on the brokers. Picklable.
 
     `settings` are those of confluent-kafka, `admin` those of kafka-python; secrets have `reveal`. If `id` is set, a
-    later topic of the same name is rejected.
+    recreated topic of the same name is rejected.
     """
 
     topic: str
@@ -389,7 +380,6 @@ class KafkaLog:
     isolation: Isolation = "read_committed"
     id: str | None = None
     _sizes: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Bytes by partition, read when extents are first computed."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         settings, admin = dict(self.settings), dict(self.admin)
@@ -397,11 +387,11 @@ class KafkaLog:
 
     @property
     def topic_id(self) -> str | None:
-        """Id of the topic."""
+        """Id of the topic; `None` accepts any topic of this name."""
         return self.id or self._describe_topic().id
 
     def check_shared(self) -> None:
-        """Do nothing: all processes can reach the brokers."""
+        """Do nothing, because all processes can reach the brokers."""
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
         """Return the bounds of all or some partitions, with one request per kind of offset and leader."""
@@ -424,11 +414,11 @@ class KafkaLog:
 
         Raises:
             UserError: The partition does not exist, or may not be read.
-            RetryableError: Brokers do not answer, or records were removed while they were read.
-            SourceChangedError: At the end, if another topic has its name now.
+            RetryableError: Brokers do not respond, or records were removed during the read.
+            SourceChangedError: Raised at the end if another topic now has the name.
         """
         yield from read_batches(self._build_source(partition), offsets)
-        if self.id is not None and offsets.length:  # It was read by name.
+        if self.id is not None and offsets.length:  # Records were read by topic name.
             seen = self._client.read_topics([self.topic])[self.topic]
             if not seen.error:
                 self._check_same(seen)
@@ -446,15 +436,15 @@ class KafkaLog:
         return read_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time, or `None` if all records are older."""
-        if timestamp_ms < 0:  # Brokers read negative times as names of the log's ends.
+        """Return the first offset at or after a time; `None` if all records are older."""
+        if timestamp_ms < 0:  # Brokers treat negative times as special values.
             bounds = self.read_bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
         offset = read_offsets(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
         return None if offset < 0 else offset
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield even stretches of `offsets`; records and bytes are estimates."""
+        """Yield extents of equal length in `offsets`. Record counts and sizes are estimates."""
         place = (self.topic, partition)
         start = read_offsets(self._client, [place], EARLIEST)[place]
         end = read_offsets(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
@@ -466,7 +456,7 @@ class KafkaLog:
             yield Extent(cut, cut.length, max(1, int(cut.length * each_bytes)))
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield absolute digests of `offsets`, computed by reading."""
+        """Yield absolute digests of `offsets`, computed from the records."""
         for batch in self.read(partition, offsets):
             yield compute_digest(batch, base=0)
 
@@ -476,7 +466,7 @@ class KafkaLog:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:  # Sizes may not be readable; they only balance the work.
+            except ReconcilerError:  # Sizes may be unreadable. They only balance the work.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 

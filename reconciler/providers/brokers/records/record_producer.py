@@ -1,4 +1,4 @@
-"""Produce records to a Kafka topic."""
+"""Production of records to a Kafka topic."""
 
 from __future__ import annotations
 
@@ -31,27 +31,24 @@ if TYPE_CHECKING:
 Report = Callable[[KafkaError | None, Message], None] | None
 
 BATCH_BYTES: Final = 1_000_000
-"""Size limit of a batch. Brokers accept 1,048,588 bytes by default."""
 PRODUCER: Final = {
     "enable.idempotence": True,
     "acks": "all",
-    # A record may exceed the batch size; the topic's limit decides.
+    # A record may exceed the batch size. The topic's limit applies.
     "message.max.bytes": 500_000_000,
-    # A new topic is known to all brokers within this time.
+    # All brokers know a new topic within this time.
     "topic.metadata.propagation.max.ms": 5000,
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 << 10,
 }
-"""Settings of every producer: idempotent, ordered, with bounded memory."""
 _POLL_EVERY: Final = 2_000
 _REPORT_LIMIT_S: Final = 130.0
-"""Longer than delivery of a record may take, so that its report arrives before."""
 
 
 def has_odd_records(records: pa.RecordBatch) -> bool:
-    """Return whether librdkafka would alter a record: it replaces time 0 by the current time."""
+    """Return whether librdkafka would alter a record. It replaces time 0 by the current time."""
     names = records.column("headers").flatten().field("key")
     return (
         has_private_characters(names)
@@ -61,13 +58,13 @@ def has_odd_records(records: pa.RecordBatch) -> bool:
 
 
 class RecordSender:
-    """Writer of records to one topic, by a client that the caller closes."""
+    """Writer of records to one topic. The caller closes its client."""
 
     def __init__(self, producer: Producer, topic: str, cluster: str) -> None:
         self.producer, self.topic, self.cluster = producer, topic, cluster
 
     def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
-        """Queue records with partitions and delivery callbacks; blocks while the client's queue is full.
+        """Queue records with partitions and delivery callbacks. Blocks while the client's queue is full.
 
         Records must not be odd (see `has_odd_records`).
         """
@@ -78,7 +75,7 @@ class RecordSender:
             to_contents(records.column("key")),
             partitions,
             reports,
-            repeat(None),  # an argument that is not used
+            repeat(None),  # Unused argument.
             (times.fill_null(0) if times.null_count else times).to_numpy().tolist(),
             headers,
             strict=False,
@@ -120,15 +117,15 @@ class RecordSender:
 
 
 _PATIENCE_MS: Final = 120_000
-"""Time limit for delivering a record."""
 _ANSWER_S: Final = 30.0
 
 
 class KafkaProducer:
-    """A `TopicProducer`. Not thread-safe.
+    """`TopicProducer` for a Kafka topic. Not thread-safe.
 
-    `topic` is its name on the brokers; `settings` are those of confluent-kafka, secrets have `reveal`. `compression`:
-    none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    `topic` is the name on the brokers. `settings` are those of confluent-kafka, whose secrets have `reveal`.
+    `compression`
+    is none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(
@@ -140,7 +137,7 @@ class KafkaProducer:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        """Open the client; it connects when the first records are appended."""
+        """Open the client, which connects when the first records are appended."""
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
         self._settings = settings
         self._producer = Producer({**PRODUCER, **how, **reveal_secrets(settings)})
@@ -150,7 +147,7 @@ class KafkaProducer:
         self._partitions = 0
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Queue a batch of `INPUT_SCHEMA`; it is written at the latest by `flush`."""
+        """Queue a batch of `INPUT_SCHEMA`, which is written no later than `flush`."""
         numbers = self._choose_partitions(records)
         reports = {number: self._reports.setdefault(number, _DeliveryReports()) for number in set(numbers.tolist())}
         if has_odd_records(records):
@@ -164,7 +161,7 @@ class KafkaProducer:
 
         Raises:
             UserError: Brokers rejected records; others may have been written.
-            RetryableError: Brokers did not answer in time; queued records may have been written.
+            RetryableError: Brokers did not respond in time; queued records may have been written.
         """
         self._sender.flush()
         reports, self._reports = self._reports, {}
@@ -172,7 +169,7 @@ class KafkaProducer:
         return {number: report.compute_gained_range() for number, report in sorted(reports.items())}
 
     def _write_odd_records(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
-        """Write records that the client would alter, by batches packed here, after its queued records."""
+        """Write records that the client would alter in batches packed here, after the client's queued records."""
         self._sender.flush()
         self._check_delivered(self._reports.values())
         times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
@@ -211,7 +208,7 @@ class KafkaProducer:
         return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
     def _check_partitions(self, partitions: pa.Array) -> None:
-        """Reject missing partitions; read their number again first, because topics grow."""
+        """Reject missing partitions. Their number is read again first, because topics grow."""
         if partitions.null_count == len(partitions):
             return
         try:
@@ -243,7 +240,6 @@ class _DeliveryReports:
         self._has_first = False
 
     def next_callback(self) -> Any:
-        """Return the callback of the next record; only the first record's runs Python code."""
         if not self._has_first:
             self._has_first = True
             return self._record_first

@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
-One task writes one target partition, in transactions. Each transaction stores in the ledger the offset reached in every
-source partition, where the next task resumes, and the stretches that it wrote, which translate group offsets.
+One task writes one target partition, in transactions. Each transaction stores two facts in the ledger. The offset
+reached in every source partition is where the next task resumes. The written stretches translate group offsets.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
-    """Return the key of a transaction's entry; `serial` counts transactions of a target partition from 0."""
+    """Return the key of a transaction's entry; `serial` counts a target partition's transactions from 0."""
     return (REKEYED, topic, partition, serial)
 
 
 def check_entry_version(document: Value, topic: str) -> None:
-    """Reject an entry of an earlier version, without progress by target partition."""
+    """Reject an entry of an earlier version, which has no progress by target partition."""
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
         hint = "Nothing was deleted. Give the new topic another name: it is copied from the beginning."
@@ -55,7 +55,7 @@ def check_entry_version(document: Value, topic: str) -> None:
 
 
 def belongs_to_copy(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Return whether an entry belongs to the source and copy with these ids, and not to earlier topics."""
+    """Return whether an entry belongs to the source and copy with these ids, and not to deleted topics."""
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
     check_entry_version(document, topic)
@@ -64,10 +64,9 @@ def belongs_to_copy(document: Value, ids: tuple[str | None, str | None], topic: 
 
 @dataclass(frozen=True, slots=True)
 class RekeyProgress:
-    """Offsets that a target partition has reached in each source partition, and their leader epochs."""
+    """Offsets that a target partition has reached in each source partition, with their leader epochs."""
 
     serial: int = 0
-    """Number of the next transaction."""
     through: Mapping[int, int] = field(default_factory=dict)
     epochs: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
@@ -83,17 +82,15 @@ class RekeyProgress:
 
 _NO_PROGRESS: Final = RekeyProgress()
 _MAX_STRETCHES: Final = 100
-"""Limit of stretches per transaction; a moved group reads less than one of them again."""
+"""Maximum stretches per transaction. A moved group rereads less than one stretch."""
 
 
 @dataclass
 class KafkaRekeySink:
-    """A `RekeySink`. The driver reads the whole ledger, tasks only later entries. Picklable."""
+    """`RekeySink` for a Kafka topic. The driver reads the whole ledger, tasks only later entries. Picklable."""
 
     target: CopyTarget
-    """Topic copied into; its owner identifies the copier."""
     source_id: str | None
-    """Id of the source topic; entries of other topics are ignored."""
     source: ObservedSource = field(default_factory=lambda: ObservedSource(None, {}))
     known: Mapping[int, RekeyProgress] = field(default_factory=dict)
     read_to: int = 0
@@ -104,7 +101,7 @@ class KafkaRekeySink:
         return self.target.partitions
 
     def check_shared(self) -> None:
-        """Do nothing: all processes can reach the brokers."""
+        """Do nothing, because all processes can reach the brokers."""
 
     def follow_source(self, source: ObservedSource) -> KafkaRekeySink:
         """Return a sink that records this observation of the source with each commit."""
@@ -132,7 +129,7 @@ class KafkaRekeySink:
         return RekeyedEntries.parse(entries, self.target.topic, self._ids).digest
 
     def read_progress(self) -> tuple[dict[int, RekeyProgress], int]:
-        """Return the progress by target partition, and the offset up to which the ledger was read."""
+        """Return the progress by target partition, and the ledger's next offset to read."""
         target = self.target
         tail, progress = LedgerReader(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
@@ -154,14 +151,13 @@ class KafkaRekeySink:
 
 
 class _PartitionWriter:
-    """Writer of one target partition; opening one fences other tasks of the partition."""
+    """Writer of one target partition. Opening it fences other tasks of the partition."""
 
     def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
         self._sink, self._partition = sink, partition
         self._open(CopyMethod.EACH)
 
     def write_batch(self, batch: pa.RecordBatch) -> Iterator[Written]:
-        """Write the missing records of one source partition."""
         number = batch.column("partition")[0].as_py()
         at = int(batch.column("offset").to_numpy().searchsorted(self._through.get(number, 0)))
         batch = batch.slice(at)
@@ -263,7 +259,7 @@ class _PartitionWriter:
 def join_stretches(
     stretches: Mapping[int, list[tuple[int, int]]], most: int = _MAX_STRETCHES
 ) -> dict[int, list[tuple[int, int]]]:
-    """Join neighbouring stretches (end, beginning) of each source to about `most`."""
+    """Join neighbouring stretches (end, beginning) of each source until about `most` remain."""
     step = max(1, -(-sum(map(len, stretches.values())) // most))
     return {
         number: [(pairs[min(at + step, len(pairs)) - 1][0], pairs[at][1]) for at in range(0, len(pairs), step)]
@@ -281,7 +277,7 @@ class RekeyedEntries:
 
     @classmethod
     def parse(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> RekeyedEntries:
-        """Parse entries of kind `REKEYED`; `ids` are those of the source and of the topic."""
+        """Parse entries of kind `REKEYED`; `ids` are those of the source and of the target topic."""
         stretches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
@@ -298,7 +294,7 @@ class RekeyedEntries:
         return cls(stretches, digest)
 
     def translate_offsets(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return target offsets from which a group skips no record: the earliest stretch that it may not have read.
+        """Return target offsets from which a group skips no record: its earliest stretch that may be unread.
 
         A partition without a commit counts as unread. A group that has read everything resumes at the target's end.
         """

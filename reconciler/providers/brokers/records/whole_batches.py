@@ -1,6 +1,6 @@
 """Copy record batches between Kafka clusters without unpacking them.
 
-A copied batch gets another producer's id and sequence numbers; records and compression stay unchanged.
+A copied batch gets another producer's id and sequence numbers. Records and compression do not change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from reconciler.records.log import Isolation, OffsetRange
 
 _WORTH_RECORDS: Final = 100
 _WORTH_BYTES: Final = 32 << 10
-"""Average batch sizes above which one produce request per batch pays."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """A stored batch with consecutive offsets; one that consumers do not get is empty."""
+    """Stored batch with consecutive offsets. A batch that consumers do not get is empty."""
 
     first: int
     through: int
@@ -51,7 +50,7 @@ def has_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation:
 def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
     """Yield the batches of a range, up to the first that must be read record by record.
 
-    Such batches have gaps, broker timestamps or old formats, or are partly outside the range.
+    That batch has gaps, broker timestamps or an old format, or is partly outside the range.
     """
 
     def ask(offset: int) -> FetchReply:
@@ -66,7 +65,7 @@ def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation
 
 
 def to_whole_batch(answer: FetchReply, head: BatchHead) -> WholeBatch:
-    """Return a batch of an answer unchanged, or an empty one if consumers do not get it."""
+    """Return a batch of a response unchanged, or an empty one if consumers do not get it."""
     if not head.is_readable:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
@@ -78,9 +77,9 @@ def fetch_answers(
     offsets: OffsetRange,
     taken: Callable[[FetchReply, OffsetRange], Sequence[BatchHead]],
 ) -> Iterator[tuple[FetchReply, Sequence[BatchHead]]]:
-    """Yield fetch answers of a range with the batches that `taken` selects, until it selects none.
+    """Yield fetch responses of a range with the batches that `taken` selects, until it selects none.
 
-    The next answer is fetched while the caller uses this one.
+    The next response is fetched while the caller uses the current one.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
         next_answer = ahead.submit(ask, offsets.start)
@@ -96,7 +95,7 @@ def fetch_answers(
 
 
 def select_whole_batches(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the leading batches of an answer that can be copied whole or that consumers do not get."""
+    """Return the response's leading batches that can be copied whole or that consumers do not get."""
     heads: list[BatchHead] = []
     through = offsets.start
     for head in parse_heads(answer):
@@ -118,7 +117,7 @@ def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
 
 
 def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> bytes:
-    """Return a batch with the ids of another producer; `number` is its first sequence number.
+    """Return a batch with another producer's ids; `number` is its first sequence number.
 
     The checksum is derived from the original one, so that brokers reject damaged batches.
     """
@@ -135,8 +134,8 @@ def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> by
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear: checksums of equally long texts differ by the checksum of their difference. Only the heads differ,
-# so the difference of their checksums is extended by one zero byte per byte of records.
+# CRC-32C is linear: checksums of texts with equal length differ by the checksum of their difference. Only the headers
+# differ, so the difference of their checksums is extended by one zero byte per byte of records.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
