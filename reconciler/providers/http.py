@@ -1,7 +1,7 @@
 """Requests to the HTTP API of a cluster that has several addresses.
 
-After no response, a 503 or a 504, the next address is tried. A change is repeated only if it was certainly not
-executed; otherwise the caller checks first. Redirects are followed to declared addresses only.
+After no response, a 503 or a 504, the next address is tried. A change is repeated only if it was not executed.
+Redirects are followed to declared addresses only.
 """
 
 from __future__ import annotations

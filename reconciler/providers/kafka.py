@@ -91,7 +91,7 @@ KAFKA: Final = Capabilities(
 def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
     """Return the capabilities of a cluster; `known` are topics that probably exist.
 
-    `principal` is the client's. `may_hide` is false: reads of declared and recorded topics by name reveal hidden ones.
+    `may_hide` is false, because declared and recorded topics are read by name.
     """
     seen, (bindings, acl_code) = look.cluster, look.bindings
     # Empty if hidden.
@@ -163,8 +163,7 @@ def _count_alive(brokers: int) -> str:
 def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
     """Return the default of each topic config; `None` means unknown.
 
-    The controller knows all defaults except retention. Brokers report that for existing topics: `known` or visible
-    ones.
+    The controller knows all defaults except retention, which brokers report for existing topics.
     """
     client = look.client
     by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])

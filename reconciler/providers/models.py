@@ -92,7 +92,7 @@ def to_observed_mirror(
 ) -> ObservedMirror:
     """Return a mirror as plans observe it; `topic` is its id and number of partitions.
 
-    `of` is its link's name and entry; the entry is `None` if the link was deleted.
+    `of` is its link's name and entry (`None` if deleted).
     """
     link_name, link = of
     return ObservedMirror(
@@ -188,10 +188,7 @@ def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> Sour
 
 
 def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return a link's stored spec with changes applied; `None` removes a field.
-
-    Parts that become empty are removed, so that their defaults apply.
-    """
+    """Return a link's stored spec with changes applied; `None` removes a field, and then empty parts."""
     after = dict(declared)
     for change in changes:
         name, _, rest = change.path.partition(".")

@@ -1,7 +1,7 @@
-"""Protocol of all platforms: observe, apply, links, mounts, groups, maintenance.
+"""Protocol of all platforms.
 
 Provider folders use the same file names: `provider.py` (this protocol), `client.py` (requests), `translate.py` (pure
-conversion of models), `faults.py` (error translation). A file may be missing, but is never renamed.
+conversion of models), `faults.py` (error translation).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Provider(Protocol):
     ) -> Iterator[Outcome]:
         """Run a batch of independent, idempotent actions and yield one outcome each.
 
-        `may_go_on` is called before every change, because a call may wait or retry.
+        `may_go_on` is called before every change.
 
         Raises:
             LeaseError: Raised by `may_go_on`; nothing was changed since its last call.
@@ -176,7 +176,7 @@ class Provider(Protocol):
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Write owner marks, or return the keys of `change.take` that others own and write nothing.
 
-        Atomic between concurrent callers. `Observed.owners` contains the marks.
+        Atomic between concurrent callers.
 
         Raises:
             NotAuthorizedError: The caller may not write the marks.
@@ -222,10 +222,7 @@ class Provider(Protocol):
         ...
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Store full names of topics, such as sources of other workspaces' mirrors.
-
-        Platforms without namespaces use them to interpret flat names.
-        """
+        """Store full names of topics, by which platforms without namespaces interpret flat names."""
         ...
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
@@ -252,7 +249,7 @@ class Provider(Protocol):
     def open_append_sink(self, topic: TopicAddress) -> AppendSink | None:
         """Return a sink in which many tasks stage records until one publication makes them readable.
 
-        `None` means that the platform publishes only the records of single producers. Mirrors are rejected.
+        `None` if the platform has no such sink. Mirrors are rejected.
         """
         ...
 
@@ -315,7 +312,7 @@ class Archives(Protocol):
     ) -> Recoveries:
         """Return sources, or errors, for new topics by location; `None` means by name.
 
-        The cluster need not exist. `replicas` maps new read replicas to the locations to follow; they are not measured.
+        The cluster need not exist. `replicas` maps new read replicas to the locations to follow.
         """
         ...
 

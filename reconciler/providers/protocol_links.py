@@ -90,7 +90,7 @@ class Links(Protocol):
 class LinksByJobs(Links, Protocol):
     """Links whose mirrors jobs copy, and topics that become mirrors.
 
-    Each call is one durable step and may be repeated. `operation` is the id of the transition.
+    Each call is one durable step and may be repeated. `operation` is the transition's id.
     """
 
     @property
@@ -251,8 +251,7 @@ class LinksByJobs(Links, Protocol):
 class SyncsByJobs(Protocol):
     """Configs, groups and access rules that links sync. Each call is atomic and concerns one cluster.
 
-    The first five methods are called on a link's source, the others on its destination. All are bulk operations, whose
-    number does not depend on the number of topics.
+    The first five methods are called on a link's source, the others on its destination. All are bulk operations.
     """
 
     def read_metadata_version(self) -> str:
@@ -281,10 +280,7 @@ class SyncsByJobs(Protocol):
         ...
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets of groups for existing topics. Missing groups are absent.
-
-        Offsets that links synced are included, so that a chain of links passes them on.
-        """
+        """Return committed offsets of groups for existing topics, including synced ones. Missing groups are absent."""
         ...
 
     def list_access_rules(self) -> AccessRules:
@@ -309,7 +305,7 @@ class SyncsByJobs(Protocol):
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
         """Create mirrors of sources for auto-create, and return errors (`None` on success) by full name.
 
-        Existing names, and topics that the link's current filters exclude, are skipped.
+        Existing names and excluded topics are skipped.
         """
         ...
 
@@ -318,15 +314,15 @@ class SyncsByJobs(Protocol):
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Set group offsets in mirrors, at most to their ends. Offsets that a group committed here itself stay.
 
-        Groups that read one of the mirrors (a commit within 24 hours) are skipped.
+        Groups that read a mirror (a commit within 24 hours) are skipped.
         """
         ...
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
         """Sync a source's access rules to existing mirrors, by their sources' full names, and to namespaces.
 
-        Rules that the link synced earlier and that `rules` lacks are deleted; others stay. Return the number of changed
-        mirrors and namespaces.
+        Deletes rules that the link synced earlier and that `rules` lacks. Return the number of changed mirrors and
+        namespaces.
         """
         ...
 

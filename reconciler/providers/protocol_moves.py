@@ -45,9 +45,8 @@ class Migrations(Protocol):
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the unfinished migrations by id. Read-only.
 
-        Migrations of topics that are hidden from the caller are omitted. Without `is_measured` only the catalog is
-        read, so
-        remaining uploads and their obstacles are unknown.
+        Migrations of hidden topics are omitted. Without `is_measured` remaining uploads and their obstacles are
+        unknown.
         """
         ...
 
@@ -57,8 +56,7 @@ class Migrations(Protocol):
         `may_go_on` is called before every write, from any thread, and may raise.
 
         Raises:
-            UserError: The migration does not exist, or its state does not allow the verb; the message lists the allowed
-                verbs.
+            UserError: The migration does not exist, or its state does not allow the verb.
             IncompleteError: The request is recorded but not complete; `run` continues it.
         """
         ...
@@ -140,8 +138,7 @@ class CopyMove:
 class MovesByJobs(Protocol):
     """Steps of jobs for a cluster that cannot mount, unmount or rename topics itself.
 
-    Each step of a mount or unmount is stored before it begins, so that the next run continues it. No method copies
-    records.
+    Each step of a mount or unmount is stored before it begins, so that the next run continues it.
     """
 
     @property
@@ -217,8 +214,6 @@ class MovesByJobs(Protocol):
 
     def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
         """Reject all producers of a topic, and return the end of each partition. May be repeated.
-
-        The seal is stored before it is set.
 
         Raises:
             NotAuthorizedError: Some groups may be hidden, so their offsets would be lost.

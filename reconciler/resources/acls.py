@@ -1,4 +1,4 @@
-"""Access rules of namespaces and topics, as models, as fields of a resource, and as bindings of brokers."""
+"""Access rules of namespaces and topics: models, fields of a resource, and bindings of brokers."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_drop_unknown_oper
 
 # Access rules as fields of a resource. The path is the rule without its operations; the operations are the value:
 # `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`. Defaults are omitted. Rules that differ only in
-# operations are merged, order and repetition do not matter, and each rule changes independently.
+# operations are merged.
 
 
 ACLS: Final = "acls."
@@ -318,9 +318,9 @@ def find_denied_writers(
 ) -> tuple[str, ...]:
     """Return the principals that a protected mirror denies writes, sorted.
 
-    `own` is the principal of its link. `denied` are those that the protection already denies. A principal outside
-    `denied`
-    with an equal denial has it from another source, which reconciler does not manage.
+    `own` is the principal of its link. `denied` are those that the protection already denies. Denials of other
+    principals
+    are not managed.
     """
     principals = {binding.principal for binding in find_write_allowances(bindings, topic)} - {own}
     return tuple(

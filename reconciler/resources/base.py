@@ -21,7 +21,7 @@ from reconciler.resources.address import (
     check_topic_name,
 )
 
-# Names as fields of models. Their rules are in `address`, so that shell completion needs no pydantic.
+# Names as fields of models. Their rules are in `address`, because shell completion must not import pydantic.
 
 
 TopicName = Annotated[
@@ -45,7 +45,7 @@ LocationOrName = Annotated[
 
 
 # Quantities, such as `7d`, `1500ms`, `infinite`, `10GiB`, `unlimited`. Plain numbers are ms and bytes, as in Kafka.
-# `infinite`, `unlimited` and `-1` are equal. Formatted values parse to the same number.
+# `infinite`, `unlimited` and `-1` are equal.
 
 
 UNLIMITED: Final = -1

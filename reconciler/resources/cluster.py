@@ -109,7 +109,7 @@ Location = Annotated[LocationSpec, BeforeValidator(_wrap_url, json_schema_input_
 def urls_overlap(one: str, other: str) -> bool:
     """Return whether two URLs are equal, or one contains the other. Symbolic links are not followed.
 
-    Relative URLs share one unknown folder, so a relative and an absolute URL never overlap.
+    A relative and an absolute URL never overlap.
     """
     (scheme, first), (other_scheme, second) = _split_url(one), _split_url(other)
     shared = min(len(first), len(second))

@@ -1,7 +1,6 @@
 """Topic configs: conversion between stored and written values.
 
-Values are compared as the strings that platforms store. Kafka's keys are in `kafka_configs`, tiered storage keys of
-embedded clusters here, and others in `Capabilities.configs`.
+Values are compared as the strings that platforms store.
 """
 
 from __future__ import annotations
@@ -204,8 +203,6 @@ def _parse_word(key: ConfigKey, value: object, parse: Callable[[object], int]) -
 
 def canonicalize_configs(configs: object) -> object:
     """Canonicalize every value of a mapping. The model rejects anything else.
-
-    One catalog serves all platforms, because no name has two meanings.
 
     Raises:
         PydanticCustomError: The error lists each key with an invalid value, and why.

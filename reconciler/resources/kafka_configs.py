@@ -211,7 +211,7 @@ _BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {"message.timestamp.after
 def build_kafka_catalog(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
     """Return the catalog of a cluster whose brokers list these topic configs; `version` is such as `4.3.1`.
 
-    Unknown configs are strings. They may be declared and are compared as text.
+    Unknown configs are strings.
     """
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     changed = _SINCE_FOUR if numbers >= _FOUR else _BEFORE_FOUR

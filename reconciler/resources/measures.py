@@ -123,7 +123,7 @@ def find_missing_offsets(
 ) -> tuple[OffsetStretch, ...] | None:
     """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
 
-    Records that the source deleted are excluded. After a truncation of the source, all later offsets are included.
+    Records that the source deleted are excluded; all offsets after its truncation are included.
     """
     # A topic without any write has no positions, so it has no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
@@ -148,7 +148,7 @@ def find_agreed_ends(
     """Return the offset by partition to which an original source is truncated: its last agreement with the mirror.
 
     Each side stores what it copied from the other; the higher offset is used. For a renumbered topic only the mirror's
-    value is used, because the topic's own record contains the other side's offsets.
+    value is used.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():

@@ -135,8 +135,7 @@ class ObservedLink:
 class Position:
     """Position of a partition of a current or former mirror.
 
-    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`. Later records were written
-    here after mirroring ended.
+    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`.
     """
 
     start: int
@@ -281,9 +280,9 @@ class Operation:
 class MirrorEntry:
     """Stored entry of a mirror; `compute_mirror_status` combines its `state` with the link's.
 
-    `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, so that a
-    late
-    process does not repeat one. Other fields are as in `ObservedMirror`.
+    `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, which must
+    not
+    be repeated.
     """
 
     link_id: str
@@ -360,9 +359,8 @@ class MirrorEntry:
 class LinkEntry:
     """Stored entry of a link on its destination; `declared` are its other declared fields, unchanged.
 
-    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; a pause is in `declared`. `rules` are the access
-    rules
-    that it copied to namespaces, by path.
+    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`. `rules` are the access rules that it copied to
+    namespaces, by path.
     """
 
     id: str
@@ -421,9 +419,8 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# Pure transitions of a mirror. States that a link causes (paused, unreachable, broken) are stored only in the link, so
-# each mirror returns to its own state when the link recovers. `named_link` is the link with its name; `None` if it was
-# deleted.
+# Pure transitions of a mirror. States that a link causes (paused, unreachable, broken) are stored only in the link.
+# `named_link` is the link with its name; `None` if it was deleted.
 
 
 PROMOTE: Final = "promote"
@@ -674,7 +671,7 @@ def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> Lin
 
 
 def _keep_first_time(before: Trouble | None, now: Trouble | None) -> Trouble | None:
-    """Return a trouble with the time of its first occurrence, so that an unchanged one does not change the entry."""
+    """Return a trouble with the time of its first occurrence."""
     if before is None or now is None or before.code != now.code:
         return now
     return replace(now, since_ms=before.since_ms)
@@ -892,8 +889,7 @@ class AccessRules:
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
 
 
-# ACL filters of a link have Kafka's meaning: an absent field matches anything. A filter takes only the matching
-# operations of a rule.
+# As in Kafka, an absent field of an ACL filter matches anything. A filter takes only the matching operations of a rule.
 
 
 _ANY: Final = frozenset({"any", "*"})

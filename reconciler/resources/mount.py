@@ -296,9 +296,9 @@ def pin_configs(
 ) -> dict[str, str]:
     """Return the configs that a topic must set to keep its behavior below the levels in `around`.
 
-    `own` are the configs it set, `effective` all that applied; others had the defaults of `known`. Equal inherited
-    configs
-    stay inherited. Repeats until no config is missing, because a config can hide its synonyms.
+    `own` are the configs it set, `effective` all that applied; others had the defaults of `known`. Repeats until no
+    config
+    is missing, because a config can hide its synonyms.
     """
     pins = dict(own)
     while missing := {
@@ -364,10 +364,7 @@ def _format_limit(value: int | None) -> str:
 
 
 def drop_origins(configs: Configs) -> dict[str, str]:
-    """Return the values without origins, for the cluster that mounts the topic.
-
-    A default local target is capped at the total, because as the topic's own config it would raise the total.
-    """
+    """Return the values without origins, for the cluster that mounts the topic. A default local target is capped."""
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
     if key in configs and configs[key][1] == CLUSTER:

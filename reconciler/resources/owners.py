@@ -1,7 +1,6 @@
 """Owners of a cluster's resources: which workspace owns a key, and how it takes or releases keys. Pure.
 
-For each key, platforms store the lineage of the state that owns it, and for each lineage its workspace. Keys omit the
-cluster's name, which may differ between workspaces.
+For each key, platforms store the lineage of the state that owns it, and for each lineage its workspace.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class ResourceOwner:
 def build_owner_key(address: Address, resource: object = None) -> str | None:
     """Return the key of a resource's owner on its cluster, or `None` if it cannot have one.
 
-    A topic, its mirror and its mounting share a key. Clusters have no owner, because several workspaces may declare
-    one.
+    A topic, its mirror and its mounting share a key. Clusters have no owner.
     """
     kind = kind_of(address)
     match kind:

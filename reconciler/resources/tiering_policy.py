@@ -321,8 +321,7 @@ def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
 def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> ConfigLayer:
     """Resolve the policy of a layer for one topic, whose current configs are `seen`.
 
-    Enabling resumes paused copying. Disabling sets nothing on a topic that was never tiered, because `retain` would
-    enable its tiered storage.
+    Disabling sets nothing on a topic that was never tiered, because `retain` would enable its tiered storage.
     """
     if OFF not in layer:
         value, origin = layer.get(ENABLE, ("", ""))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Brokers' metadata lags behind the controller (6.2). The next process must not decide on outdated metadata.
+# Brokers' metadata lags behind the controller (6.2).
 
 
 _PATIENCE_S: Final = 30.0

@@ -399,7 +399,7 @@ def _to_error(change: PendingChange, answer: Any) -> Any:
 
 
 # Replication factors change by throttled reassignments (6.2), which brokers continue without this process. Observation
-# counts the final replicas. Restoring the old factor cancels the rest.
+# counts the final replicas.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
@@ -443,7 +443,7 @@ def apply_reassignments(
     """Return topics with the replicas that they have after the reassignments."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
-        # Topics that may not be described, and new topics, may show fewer partitions.
+        # Topics that are new or may not be described can show fewer partitions.
         if name in planned and number < len(planned[name].replicas):
             replicas = list(planned[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
@@ -459,7 +459,7 @@ def reassign_replicas(
 ) -> None:
     """Change the number of replicas, and wait until they have moved. A change that stalls fails.
 
-    `warn` receives progress. If `may_go_on` raises, brokers continue the reassignment.
+    If `may_go_on` raises, brokers continue the reassignment.
     """
     every, cluster = client.read_topics(), client.describe_cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}
@@ -549,14 +549,14 @@ def choose_brokers(
 
     left = [broker for broker in held.brokers if broker in racks or broker in before]
     while left and len(chosen) < factor:
-        # The original order breaks ties, so the preferred leader comes first.
+        # The original order breaks ties.
         leaving = held.moving.removing
         best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
         chosen.append(best)
         left.remove(best)
     chosen.sort(key=held.brokers.index)
     while len(chosen) < factor:
-        # The least loaded broker of another rack; the lower id breaks ties.
+        # The least loaded broker of another rack.
         free = [broker for broker in racks if broker not in chosen]
         best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
         chosen.append(best)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-# Reads and unsent requests are retried. A change without a response is not: the caller checks its effect. Items that
-# brokers report as not done (`faults.UNDONE`) are sent again if other items succeed.
+# Reads and unsent requests are retried. The caller checks the effect of a change without a response. Items that brokers
+# have not done (`faults.UNDONE`) are sent again if other items succeed.
 
 
 T = TypeVar("T")
@@ -119,10 +119,7 @@ def repeat_undone(
     code: Callable[[A], int],
     may_go_on: Callable[[], None],
 ) -> Iterator[tuple[T, A]]:
-    """Send items, repeat those that brokers have not done, and yield each with its last response.
-
-    `may_go_on` is called before every retry.
-    """
+    """Send items, repeat those that brokers have not done, and yield each with its last response."""
     left, changed, tries = list(items), monotonic(), 0
     while left:
         undone: list[tuple[T, A]] = []
@@ -198,7 +195,7 @@ class KafkaClient:
                 from reconciler.providers.brokers.connection import close_admin, open_admin
 
                 self._admin = open_admin(self._settings(), cluster=self.name)
-                # Stop the library's thread, which outlives the client. Process exit need not wait for it.
+                # Stop the library's thread, which outlives the client.
                 weakref.finalize(self, close_admin, self._admin).atexit = False
             return self._admin
 
@@ -208,10 +205,7 @@ class KafkaClient:
         return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
 
     def call_coordinator(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
-        """Call a method that asks group coordinators; return results or library error classes by item.
-
-        Retries while a coordinator moves or loads.
-        """
+        """Call a method that asks group coordinators; return results or library error classes by item."""
 
         def read_answers() -> Mapping[Any, Any]:
             answers = {item: _to_error_class(answer) for item, answer in call(*arguments).items()}

@@ -1,7 +1,7 @@
 """Admin connections by kafka-python, and a fast parser of config descriptions.
 
-kafka-python hides why a connection failed, even for a wrong password. It also retries hopeless attempts, and hangs on
-silent brokers. It has no public hooks, so private methods are overridden, and its minor release is pinned.
+kafka-python hides why a connection failed, retries hopeless attempts, and hangs on silent brokers. It has no public
+hooks, so private methods are overridden, and its minor release is pinned.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ _DIRECT: Final = "closing://"
 """URL scheme under which the library creates a `_ClosingSocket`."""
 
 
-# Brokers send all 33 configs of each topic, and most topics have equal ones. Equal bytes are parsed once, because the
-# library's parser would take most of an observation's time.
+# Most topics have equal configs. Equal bytes are parsed once, because the library's parser would take most of an
+# observation's time.
 
 
 VERSION: Final = 4

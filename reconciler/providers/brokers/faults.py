@@ -129,10 +129,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
 
 
 def find_cause(error: BaseException) -> Any:
-    """Return the client's error behind an exception, or `None`.
-
-    A fatal error between callbacks surfaces as a `SystemError`, which may have no cause.
-    """
+    """Return the client's error behind an exception, or `None`."""
     from confluent_kafka import KafkaError, KafkaException
 
     if isinstance(error, SystemError):

@@ -72,10 +72,7 @@ class KafkaGroups:
         ]
 
     def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups with offsets or members by topic; `None` if unknown.
-
-        Brokers do not report commit times (6.2), so all groups with offsets count.
-        """
+        """Return the groups with offsets or members by topic; `None` if unknown."""
         check_groups_visible(self.client)
         states = self._read_states()
         if len(states) > _MAX_GROUPS:
@@ -275,10 +272,7 @@ def _check_not_share(group: str, states: Mapping[str, GroupDescription]) -> None
 
 
 def read_committed_offsets(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return committed offsets by the brokers' group names; raise if a group is unreadable.
-
-    Sends one request per coordinator.
-    """
+    """Return committed offsets by the brokers' group names; raise if a group is unreadable."""
     offsets, refused = read_describable_offsets(client, tuple(groups))
     for error in refused.values():
         raise error
@@ -312,7 +306,7 @@ def read_describable_offsets(
 def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # This request reports an error per group. A request for offsets fails as a whole.
+    # A request for offsets fails as a whole; this one reports an error per group.
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
     errors = {}

@@ -245,10 +245,7 @@ def repeat_patiently(
 
 
 def is_fenced(error: Any) -> bool:
-    """Return whether a newer producer has this id, or brokers have dropped the idle id.
-
-    A new producer registers a dropped id again.
-    """
+    """Return whether a newer producer has this id, or brokers have dropped the idle id."""
     from confluent_kafka import KafkaError
 
     return error.code() in {
@@ -347,7 +344,7 @@ def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
 
 
 def foreign_entry_error(key: Key, error: Exception) -> UserError:
-    """Return the error for an entry of another program. A record with the same key is needed to remove it."""
+    """Return the error for an entry of another program."""
     text = _encode_json(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
     hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
@@ -379,9 +376,8 @@ class _CachedEntries:
 class Ledger:
     """Ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. If the topic may not
-    be
-    described, the ledger counts as empty, or raises if `is_needed`.
+    `create` creates a missing topic. If the topic may not be described, the ledger counts as empty, or raises if
+    `is_needed`.
     """
 
     settings: Mapping[str, Any]

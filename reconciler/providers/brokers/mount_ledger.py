@@ -44,10 +44,7 @@ FILLING: Final = {
 
 
 def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's own configs after filling.
-
-    `before` are those before filling. Changes that a plan or user has made since are kept.
-    """
+    """Return a topic's own configs after filling; `before` are those before."""
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
         **{key: value for key, value in own.items() if key not in ours},
@@ -105,10 +102,7 @@ def parse_seals(entries: Entries) -> dict[str, Seal]:
 def find_effective_seals(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
-    """Return the seals that no user has reset, by the brokers' topic name.
-
-    `configs` are the topics' own configs. A topic without an entry in it counts as sealed.
-    """
+    """Return the seals that no user has reset, by the brokers' topic name; `configs` are own configs."""
     seals = parse_seals(entries)
     by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
     return {name: seal for name, seal in by_name.items() if is_sealed(configs.get(name, CONFIGS))}

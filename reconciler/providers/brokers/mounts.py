@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# While a move fills a topic, records must not expire, be compacted or get new timestamps. A restore is verified before
-# the topic gets its own configs (facts, 7: old records expired within a second).
+# While a move fills a topic, records must not expire, be compacted or get new timestamps. A restore is verified first
+# (facts, 7: old records expired within a second).
 
 
 _STORAGE_PREFIXES: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
@@ -343,10 +343,7 @@ class KafkaMoves:
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit groups' offsets in the new topic, by exact map, or by key so that no record is skipped.
-
-        A repeated call does not rewind groups that it has switched.
-        """
+        """Commit groups' offsets in the new topic, by exact map, or by key so that no record is skipped."""
         key = (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
         switched = set() if entry is None else set(entry.get("switched", ()))

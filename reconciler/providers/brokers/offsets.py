@@ -155,7 +155,7 @@ _NOTHING: Final = Measure(0, 0)
 def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
     """Measure topics up to the limit of partitions. Sizes by age are estimates.
 
-    Topics with a leaderless partition are absent. Sends eight requests per leader, plus one per cut.
+    Topics with a leaderless partition are absent.
     """
     seen = client.read_topics(sorted(set(names.values())))
     led_topics = {
@@ -164,7 +164,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
         if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
     bounds = read_bounds(client, [place for topic in led_topics.values() for place in _list_places(topic)])
-    # Topics without records, often deleted by the hundred, need no further requests.
+    # Topics without records need no further requests.
     measures: dict[Address, Measure] = {
         address: _NOTHING
         for address, topic in led_topics.items()

@@ -1,4 +1,4 @@
-"""Probes of a broker's port for the reason why it cannot be reached, and librdkafka's connection errors."""
+"""Reasons why a broker cannot be reached, by probes of its port, and librdkafka's connection errors."""
 
 from __future__ import annotations
 

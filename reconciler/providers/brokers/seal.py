@@ -1,10 +1,8 @@
 """Seal a topic: brokers reject every batch, so that its end is final until the topic is deleted.
 
-Otherwise a record acknowledged between the last read of the end and the deletion would be lost. Brokers have no such
-switch, and access rules do not stop every producer. With `max.message.bytes` of 80 and `compression.type` of gzip no
-batch fits: the smallest has 81 bytes. Transaction markers fit (78 bytes); without them producers would hang.
-
-The ledger records the topic's own values before the first change.
+Brokers have no such switch, and access rules do not stop every producer. With `max.message.bytes` of 80 and
+`compression.type` of gzip no batch fits: the smallest has 81 bytes. Transaction markers fit (78 bytes); without them
+producers would hang. The ledger records the topic's own values first.
 """
 
 from __future__ import annotations
@@ -50,9 +48,7 @@ class Seals:
     def seal_topic(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Seal a topic and return its end offsets, which only transaction markers may follow.
 
-        Afterwards all leaders reject records, all records are replicated, and no earlier transaction is open. The call
-        may be
-        repeated.
+        Afterwards all leaders reject records, all records are replicated, and no transaction is open. May be repeated.
 
         Raises:
             StalePlanError: The topic was deleted or recreated.

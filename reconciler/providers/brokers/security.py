@@ -1,7 +1,6 @@
 """Security settings of both client libraries: TLS, SASL and tokens.
 
-Settings are picklable, for executors. Secrets are revealed only when a client opens: by `connection.py` for
-administration, by `reveal_secrets` for records.
+Settings are picklable, for executors. Secrets are revealed only when a client opens.
 """
 
 from __future__ import annotations
@@ -260,7 +259,7 @@ def _build_record_login(
     options = {
         "sasl.oauthbearer.token.endpoint.url": _parse_endpoint(security, where),
         "sasl.oauthbearer.client.id": security.client_id,
-        # The library requires a secret. Endpoints without secrets accept an empty one.
+        # The library requires a secret, which may be empty.
         "sasl.oauthbearer.client.secret": _resolve_secret(security.client_secret, edge) or "",
         "sasl.oauthbearer.scope": security.scope,
         "https.ca.pem": None if ca is None else ca + _read_system_certificates(),
@@ -396,7 +395,7 @@ class TokenSource:
         try:
             with (
                 open_pool(self.url, self._build_context(), headers) as pool,
-                # Do not follow redirects, because the secret is for this address only.
+                # The secret is for this address only.
                 pool.request(
                     "POST", self.url, body=urlencode(form), timeout=_SECONDS, redirect=False, preload_content=False
                 ) as answer,

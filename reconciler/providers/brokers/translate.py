@@ -68,8 +68,8 @@ def select_own_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 
-# The flat name is the identity: `shop:eu:orders` is `shop.eu.orders` on brokers. The reverse assigns it to the longest
-# known namespace with a matching prefix, otherwise to the default one (facts, 2).
+# The flat name is the identity: `shop:eu:orders` is `shop.eu.orders` on brokers. It belongs to the longest known
+# namespace with a matching prefix, otherwise to the default one (facts, 2).
 
 
 _NAMED = frozenset({"topic", "mirror", "mounting"})

@@ -82,7 +82,7 @@ def finish_failovers(
 ) -> list[Outcome]:
     """Clamp groups of failed-over mirrors to the mirrors' ends and allow producers, in parallel.
 
-    An action fails if its topic could not be opened. It may be repeated.
+    An action whose topic could not be opened fails.
 
     Raises:
         LeaseError: Raised by `may_go_on`; the next producer or a repeated action finishes the rest.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def list_jobs(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
 ) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
-    """Return the maintenance jobs of one pass. Consecutive jobs share what they read.
+    """Return the maintenance jobs of one pass.
 
     Tidying waits while other requests, which `keeping` counts, use the capacity.
     """

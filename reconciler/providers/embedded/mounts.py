@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-Each is one migration that names its mounting, so that a repeated action finds and continues it.
+Each is one migration that names its mounting, so that a repeated action continues it.
 """
 
 from __future__ import annotations
@@ -157,10 +157,7 @@ class MountBatch:
 
     @classmethod
     def read_batch(cls, cluster: EmbeddedCluster, attachments: Sequence[Attachment]) -> MountBatch:
-        """Read the state of a batch's topics in object storage.
-
-        Sends two GETs per mount, and none for most unmounts.
-        """
+        """Read the state of a batch's topics in object storage, with at most two GETs per topic."""
         topics = cluster.catalog.read().topics
 
         def look_up_topic(attachment: Attachment) -> MountLookup:

@@ -79,10 +79,7 @@ if TYPE_CHECKING:
 
 
 def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> ObservedStorage:
-    """Return the bound and the declared object storage.
-
-    Sends one GET, and LISTs if the storage is new. `root` is the cluster's URL.
-    """
+    """Return the bound and the declared object storage; `root` is the cluster's URL."""
     bound, tiered = catalog.cluster.storage_id, tuple(list_tiered_topics(catalog))
     if storage is None:
         return ObservedStorage(bound, None, tiered)
@@ -140,7 +137,7 @@ def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[
     def change_draft(draft: Draft) -> None:
         if isinstance(action, Update):
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-        else:  # Another workspace may have created it with properties after the plan.
+        else:  # Another workspace may have created it after the plan.
             properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
         check_unchanged(action.address, properties, _read_fields(draft))
         alter_cluster(draft, wanted)
@@ -307,10 +304,7 @@ class EmbeddedProvider:
     def apply(
         self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
     ) -> Iterator[Outcome]:
-        """Apply a batch in one commit, and complete its mounts, unmounts and recoveries.
-
-        Deleted topics are only marked; `run` removes them.
-        """
+        """Apply a batch in one commit, and complete its mounts, unmounts and recoveries."""
         rest: list[ControlAction] = []
         for action in actions:
             match action:
@@ -454,7 +448,7 @@ class EmbeddedProvider:
         storage = self._storage if is_bound else None
         if storage is not None:
             check_new_locations(self._store, storage)
-            check_usable(storage)  # Another cluster may have created it, so this caller's permissions count.
+            check_usable(storage)  # This caller's permissions count.
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:

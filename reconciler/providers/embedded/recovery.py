@@ -100,10 +100,7 @@ def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address,
 def look_up_sources(
     storage: ObjectStore | None, cluster_id: str | None, topics: Mapping[Address, str | None], who: Permissions
 ) -> Recoveries:
-    """Return the sources of new topics, by location or name.
-
-    Only the super user may use them, because object storage has no access rules.
-    """
+    """Return the sources of new topics, by location or name. Only the super user may use them."""
 
     def find_source(address: Address, location: str | None) -> RecoverableTopic | UserError:
         try:

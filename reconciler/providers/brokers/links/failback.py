@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes the mirror of that mirror.
 
 Brokers cannot truncate the end of a log. Partitions with records that the mirror never got are emptied and copied
-again. All other partitions continue by the inverted offset map.
+again. Others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -162,10 +162,7 @@ class Failback:
         maps: Mapping[int, OffsetMap],
         operation: str,
     ) -> None:
-        """Record the progress of a new mirror, with the inverted offset map of its source.
-
-        `bounds` and `maps` are the source's. Emptied partitions restart at the start of its log.
-        """
+        """Record the progress of a new mirror, with the inverted offset map of its source."""
         topic, seen = self._find_topic(full_name)
         places = [(topic, number) for number in range(len(seen.replicas))]
         own = {number: at for (_, number), at in read_bounds(self.site.client, places).items()}
@@ -240,7 +237,7 @@ class Failback:
         log = self.log(full_name)
         bounds = log.read_bounds()
         for diverged in ranges:
-            # The operation owns this progress, so that an earlier operation's records do not count as copied.
+            # An earlier operation's records must not count as copied.
             begins = {diverged.partition: diverged.start}
             target = CopyTarget(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
@@ -254,10 +251,7 @@ class Failback:
                 self.may_go_on()
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
-        """Create or extend the topic for diverged records, and return its name and id.
-
-        Its configs prevent expiry and compaction. Configs that users have set stay.
-        """
+        """Create or extend the topic for diverged records, and return its name and id."""
         from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
 
         topic, seen = self.site.read_topic(side)

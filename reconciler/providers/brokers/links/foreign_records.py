@@ -1,4 +1,4 @@
-"""Detection of records in a mirror that its link did not copy. Only access rules stop other producers.
+"""Detection of records in a mirror that its link did not copy.
 
 The offset map contains the offsets that the link wrote. Other offsets are transaction markers, unreadable records of
 killed copiers, or foreign records.
@@ -33,10 +33,10 @@ def find_foreign_records(
     is_stopped: bool = False,
     on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
-    """Return foreign records in mirrors by full name, in order; topics that are not mirrors are ignored.
+    """Return foreign records in mirrors by full name, in order. Other topics are ignored.
 
     `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that cannot be
-    read; without it their error is raised. Records are read only if the map does not explain all offsets.
+    read; without it their error is raised.
     """
     names = {site.naming.to_physical(name): name for name in full_names}
     topics = site.read_topics(sorted(names))
@@ -102,9 +102,7 @@ class _Partition:
     def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
-        If there are no more gaps than transactions, a gap of one offset is a marker. The first gap never is: markers
-        follow
-        copied records.
+        If there are no more gaps than transactions, a gap of one offset is a marker, except the first gap.
         """
         gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))

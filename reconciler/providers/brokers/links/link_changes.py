@@ -1,4 +1,4 @@
-"""Create, change and delete mirrors. The ledger is written first, then copiers are fenced.
+"""Create, change and delete mirrors.
 
 The ledger records the end of mirroring first, so that no copier starts. The mirror is PENDING_STOPPED until all
 running copiers are fenced. A repeated request continues from there.
@@ -224,8 +224,8 @@ class LinkChanges:
         self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
     ) -> None:
         self.may_go_on()
-        # Copiers of partitions added before the ledger write may run, so read partitions again. This response may come
-        # from a broker that lags behind, so both responses count.
+        # Copiers of partitions added before the ledger write may run, so read partitions again. Both responses count,
+        # because a broker may lag.
         now = self.site.read_topics(shut)
         fence_producers(
             self.site.client,
@@ -300,7 +300,7 @@ class LinkChanges:
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
-# Mirrors are recorded before creation, so that the link of a new topic is always known.
+# Mirrors are recorded before creation, so that the link of a new topic is known.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -325,10 +325,7 @@ class MirrorCreation:
     may_go_on: Callable[[], None] = skip_check
 
     def create_mirrors(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link by full name, and return topic ids or errors. Existing mirrors do not change.
-
-        A mirror is recorded before its topic is created. The topic's id is added to its entry afterwards.
-        """
+        """Create mirrors of a link by full name, and return topic ids or errors. Existing mirrors do not change."""
         results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.read_topics([self.site.naming.to_physical(name) for name in wanted])
         existing = {topic: seen for topic, seen in topics.items() if not seen.error}
@@ -443,7 +440,7 @@ class MirrorCreation:
                     results[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
                     made = self._build_recorded_mirror(link, name, new, states)
-                    if before is not None:  # Keep the denials of the deleted topic, so that they are removed or reused.
+                    if before is not None:  # Keep the deleted topic's denials for removal or reuse.
                         made = replace(made, denied=before.denied)
                     changes |= {**_build_removals(entries, {topic}), **build_mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
@@ -497,7 +494,7 @@ class MirrorCreation:
     def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
         """Update a topic that a crashed process created to its source.
 
-        A topic without the pinned configs does not change: another user may have created it.
+        A topic without the pinned configs does not change, because another user may have created it.
         """
         ((_, configs),) = self.site.client.read_configs([seen.name])
         own = {} if isinstance(configs, int) else select_own_configs(configs)

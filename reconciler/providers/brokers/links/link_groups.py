@@ -1,7 +1,7 @@
 """Sync of a link's group offsets and access rules, and protection of its mirrors.
 
-Brokers do not report who committed an offset. A synced offset and the previous one are recorded before the commit. Any
-other offset is the group's own commit, which is not overwritten.
+A synced offset and the previous one are recorded before the commit. Any other offset is the group's own commit, which
+is not overwritten.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _to_positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dic
     }
 
 
-# Access rules of a link are recorded before creation and until deletion, so that each has an owner.
+# Access rules of a link are recorded before creation and until deletion.
 
 
 _NO_RULES: Final[RuleFields] = {}
@@ -398,8 +398,8 @@ def _raise_errors(answers: list[tuple[int, str]], site: LinkSite) -> None:
             raise translate_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
-# Mirrors are protected by rules that deny WRITE to all principals with an ALLOW rule except the link's. These denials
-# are recorded before creation and until removal.
+# Mirrors are protected by rules that deny WRITE to all allowed principals except the link's. These denials are recorded
+# before creation and until removal.
 
 
 def protect_mirrors(site: LinkSite, link: str) -> int:

@@ -177,7 +177,7 @@ def read_source_topics(
 ) -> dict[str, SourceTopic]:
     """Return the properties that mirrors follow, by flat name. Configs are those set on topics or brokers.
 
-    Topics whose configs may not be described are omitted. For a sealed topic, the configs before the seal are returned.
+    Topics whose configs may not be described are omitted. A sealed topic has the configs before the seal.
     """
     sources: dict[str, SourceTopic] = {}
     for name, configs in client.read_configs(sorted(topics)):
@@ -216,11 +216,7 @@ def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> 
 
 
 def read_marks(site: LinkSite) -> dict[str, TopicMark]:
-    """Return all topics by full name, with a mark per partition that changes with its records.
-
-    Sends four requests. A leaderless partition gets a mark that no copier has stored, so that only its own copier
-    fails.
-    """
+    """Return all topics by full name, with a mark per partition that changes with its records."""
     try:
         return _read_marks_once(site)
     except NotFoundError:  # A topic deleted in the meantime makes the whole request fail.

@@ -1,7 +1,7 @@
 """States of links and mirrors, in the ledger and as an inventory.
 
-Mirrors are stored by flat name with the topic's id, so that a recreated topic is not a mirror. A mirror in state
-`CREATING` may have no topic yet. It is neither shown nor copied.
+Mirrors are stored with the topic's id, so that a recreated topic is not a mirror. A mirror in state `CREATING` may
+have no topic yet. It is neither shown nor copied.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CREATING: Final = "CREATING"
 class RecordedMirror:
     """Mirror's entry with fields that only the ledger stores.
 
-    `opening` is the operation that ended mirroring while copiers may still run. The next process fences them.
+    `opening` is the operation that ended mirroring while copiers may still run.
     """
 
     name: str
@@ -177,8 +177,8 @@ def build_mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
     return {mirror_key(topic): None if mirror is None else mirror.to_document()}
 
 
-# Configs that a mirror syncs from its source. Brokers must neither replace the source's timestamps nor reject old ones.
-# Retention is synced too, so that old records do not expire on arrival.
+# Configs that a mirror syncs from its source. Brokers must neither replace nor reject the source's timestamps, and old
+# records must not expire on arrival.
 
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
@@ -208,9 +208,8 @@ def resolve_synced_configs(
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets one.
 
-    A source's default is set if the destination's differs. Configs unknown to the destination's brokers are omitted.
-    `own`
-    are the mirror's current or declared configs; declared ones stay.
+    A source's default is set if the destination's differs. Configs unknown to the destination are omitted. Declared
+    configs in `own` stay.
     """
     taken: dict[str, str | None] = {
         key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
@@ -237,7 +236,7 @@ def overlay_links(
 ) -> dict[Address, Observed]:
     """Return an inventory with links and mirrors instead of the mirrors' topics.
 
-    `observation` is the ledger's entries, the topics, and the topics' own configs. `bindings` are all access rules.
+    `observation` is the ledger's entries, the topics, and the topics' own configs.
     """
     entries, topics, configs = observation
     names = {observed.physical_name: address for address, observed in inventory.items() if kind_of(address) == "topic"}
@@ -314,7 +313,7 @@ def observe_links(
 ) -> dict[Address, Observed]:
     """Return links, and active and stopped mirrors, by address.
 
-    `configs` are the topics' own configs. `find_ordinary_topic` returns the topic for a stopped mirror.
+    `configs` are the topics' own configs.
     """
     states = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     observed = {

@@ -181,7 +181,7 @@ _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 def delete_below_source_starts(site: LinkSite, full_name: str, starts: Mapping[int, int]) -> None:
     """Delete copied records below the source's log starts (F-C-054). Idempotent; needs DELETE.
 
-    Does nothing if the link does not sync retention, mirroring has ended, or the topic is only compacted.
+    Does nothing if retention is not synced, mirroring has ended, or the topic is only compacted.
     """
     topic, seen = site.read_topic(full_name)
     if seen is None:

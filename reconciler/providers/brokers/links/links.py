@@ -210,7 +210,7 @@ class KafkaLinks(MirrorEntries):
                 number: _parse_position(live[topic], entries.get(progress_key(topic, number)), number)
                 for number in range(len(topics[topic].replicas))
             }
-            if topic in own:  # The topic is no longer a mirror. Add its last copied positions to its own.
+            if topic in own:  # The topic is no longer a mirror.
                 copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
             positions[names[topic]] = copied
         return positions

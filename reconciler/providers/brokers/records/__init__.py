@@ -1,1 +1,1 @@
-"""Read, produce and copy records of Kafka topics. The classes are picklable, for executors."""
+"""Read, produce and copy records of Kafka topics."""

@@ -1,7 +1,4 @@
-"""Conversion of Kafka records to Arrow columns, from brokers' batches or confluent-kafka messages, and back.
-
-Messages are converted in small portions that fit the processor's cache, and joined.
-"""
+"""Conversion of Kafka records to Arrow columns, from batches or confluent-kafka messages, and back."""
 
 from __future__ import annotations
 
@@ -134,8 +131,8 @@ def _build_headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# Conversion of batches as brokers send them. A loop finds where records begin. The fields of thousands of records are
-# decoded together, without a Python object per record.
+# A loop finds where records begin. The fields of thousands of records are decoded together, without a Python object per
+# record.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
@@ -148,10 +145,7 @@ _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 
 
 def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the response's leading batches that this module can decode or that consumers do not get.
-
-    The client reads old formats and unknown codecs.
-    """
+    """Return the response's leading batches that this module can decode or that consumers do not get."""
     heads: list[BatchHead] = []
     for head in parse_heads(answer):
         if head.first >= offsets.stop or (head.is_readable and not head.has_only_attributes(_READABLE)):
@@ -306,7 +300,7 @@ def _decode_cells(
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
         raise IndexError
-    # Cells alternate with the gaps between them. Only the cells are used.
+    # Only the cells are used, without the gaps between them.
     bounds = np.empty(2 * len(begins) + 1, np.int32)
     bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])

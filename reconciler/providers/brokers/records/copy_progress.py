@@ -97,10 +97,7 @@ def build_ledger_messages(
 
 
 def parse_offset_map(entries: Entries, topic: str, partition: int) -> OffsetMap:
-    """Return a partition's map from entries of the kinds `PROGRESS` and `MAP`.
-
-    Chunks after the progress's last one belong to a deleted topic of the same name.
-    """
+    """Return a partition's map from entries of the kinds `PROGRESS` and `MAP`."""
     known = entries.get(progress_key(topic, partition), {})
     last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
     stored = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
@@ -132,7 +129,7 @@ class ProgressReader:
         if entry is None:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
-        # If no record has been copied, the last chunk belongs to a deleted topic of the same name.
+        # The last chunk belongs to a deleted topic of the same name.
         last = _NO_CHUNK if entry.get("commits") == 0 else self._last.get(partition, _NO_CHUNK)
         return Progress(
             entry["through"],
@@ -172,7 +169,7 @@ class ProgressReader:
             else:
                 self._progress[number] = json.loads(value)
         elif value is None:
-            # A restored mirror begins a new map, which must not continue the old map's last chunk.
+            # A restored mirror's new map must not continue the old map's last chunk.
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:

@@ -194,7 +194,7 @@ class CopySink:
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return the ranges present in copy and source by the offset map, the copy's first.
 
-        Records that retention removed on either side are excluded. A partition that the copy lacks has an empty range.
+        A partition that the copy lacks has an empty range.
         """
         target = self.target
         ledger = self.ledger or Ledger(target.settings, target.cluster)
@@ -224,11 +224,11 @@ class CopySink:
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy a range from where the previous copier stopped, and yield the progress of each transaction.
 
-        Copies nothing if the entry of the mirror or its link has changed since the driver read it.
+        Copies nothing if the entry of the mirror or its link has changed.
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:
-            # Opening fences the previous copier, so the progress read afterwards misses no commit.
+            # Opening fences the previous copier, so the progress read afterwards is final.
             transactions = open_writer(self.target, partition, method)
             try:
                 progress = self._read_progress(partition)

@@ -97,7 +97,7 @@ class CopyLot:
 
 
 def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield the batches of a range, up to the first that cannot be copied whole. Unreadable ones are empty."""
+    """Yield the batches of a range, up to the first that cannot be copied whole."""
     for batch in source.read_whole_batches(partition, offsets):
         yield CopyLot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
@@ -131,6 +131,7 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def mark_odd_records(rows: list[SentRecord]) -> list[SentRecord]:
+    """Return the records, as `OddRecords` if librdkafka cannot write one of them."""
     if 0 in map(_read_time, rows):
         return OddRecords(rows)
     if any(map(_read_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):

@@ -1,7 +1,6 @@
 """Record batches of the Kafka protocol, for records that librdkafka cannot handle.
 
-It cannot read header names that are not UTF-8, cannot write names with a byte 0, and replaces time 0 by the current
-time.
+These have header names that are not UTF-8 or contain a byte 0, or time 0.
 """
 
 from __future__ import annotations
@@ -394,7 +393,7 @@ class LeaderConnection:
     def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
         """Send an idempotent request, and return the leader's part for the partition, extracted by `answer`.
 
-        `fine` are error codes that the caller handles.
+        The caller handles error codes in `fine`.
         """
 
         def ask() -> Any:
@@ -483,7 +482,7 @@ class HeaderReader:
 def fetch_batches(leader: LeaderConnection, offset: int, isolation: Isolation = "read_uncommitted") -> FetchReply:
     """Return some MiB of stored batches from an offset on; none if the offset is outside the log.
 
-    `read_committed` ends before open transactions. It lists aborted transactions, whose batches are included.
+    `read_committed` ends before open transactions. Batches of aborted transactions are included and listed.
     """
     from kafka.protocol.consumer import FetchRequest
 

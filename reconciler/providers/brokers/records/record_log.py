@@ -1,4 +1,4 @@
-"""Kafka topics as `TopicLog`s. Consumers are pooled: opening one takes tens of milliseconds and many connections."""
+"""Kafka topics as `TopicLog`s. Consumers are pooled, because opening one is slow."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 _IDLE: Final = 16
 _CONSUMER: Final = {
-    "group.id": "reconciler",  # The library requires a group. No offsets are committed, so no group exists.
+    "group.id": "reconciler",  # The library requires a group; no offsets are committed.
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     # The reader itself handles offsets out of range.
     "auto.offset.reset": "error",
-    # Wait at the end of a partition. Only an empty response shows that it was reached.
+    # Only an empty response shows the end of a partition.
     "fetch.wait.max.ms": 5,
     # All brokers know a new topic within this time.
     "topic.metadata.propagation.max.ms": 5000,
@@ -100,7 +100,7 @@ class _ConsumerPool:
 
     def _reset_after_fork(self) -> None:
         """Empty the pool in a forked process, because the consumers' threads exist only in the parent."""
-        # Keep references: closing a consumer without its threads would block forever.
+        # Closing a consumer without its threads would block forever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
 
@@ -205,7 +205,7 @@ def read_messages(
 ) -> Iterator[Sequence[Message]]:
     """Yield the readable records of a range as the client's messages.
 
-    `begun` is the first offset that the caller has read. A record removed since then is an error.
+    A record removed after the offset `begun` is an error.
     """
     if offsets.start >= offsets.stop:
         return
@@ -258,7 +258,7 @@ class _RangeReader:
         return messages
 
     def _load_headers(self, readable: Sequence[Message]) -> None:
-        """Load the headers of all messages. If a name is not UTF-8, the client fails and the protocol is used.
+        """Load the headers of all messages, by the protocol if a name is not UTF-8.
 
         Never call the client's method again for such a message: partial headers crash the process.
         """
@@ -369,8 +369,8 @@ _RECORD_BYTES: Final = 100
 class KafkaLog:
     """Topic, by its name on the brokers. Picklable.
 
-    `settings` are those of confluent-kafka, `admin` those of kafka-python; secrets have `reveal`. If `id` is set, a
-    recreated topic of the same name is rejected.
+    `settings` are those of confluent-kafka, `admin` those of kafka-python. If `id` is set, a recreated topic is
+    rejected.
     """
 
     topic: str

@@ -123,9 +123,9 @@ _ANSWER_S: Final = 30.0
 class KafkaProducer:
     """`TopicProducer` for a Kafka topic. Not thread-safe.
 
-    `topic` is the name on the brokers. `settings` are those of confluent-kafka, whose secrets have `reveal`.
-    `compression`
-    is none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    `topic` is the name on the brokers. `settings` are those of confluent-kafka. `compression` is none, gzip, snappy,
+    lz4
+    or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
-One task writes one target partition, in transactions. Each transaction stores two facts in the ledger. The offset
-reached in every source partition is where the next task resumes. The written stretches translate group offsets.
+One task writes one target partition, in transactions. Each transaction stores in the ledger the offset reached in every
+source partition, from which the next task resumes, and the written stretches, which translate group offsets.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class RekeyedEntries:
     def translate_offsets(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Return target offsets from which a group skips no record: its earliest stretch that may be unread.
 
-        A partition without a commit counts as unread. A group that has read everything resumes at the target's end.
+        A partition without a commit counts as unread.
         """
         offsets = dict(ends)
         for (source, number), (stops, begins) in self.stretches.items():

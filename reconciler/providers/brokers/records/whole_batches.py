@@ -1,6 +1,6 @@
 """Copy record batches between Kafka clusters without unpacking them.
 
-A copied batch gets another producer's id and sequence numbers. Records and compression do not change.
+Only producer id and sequence numbers change.
 """
 
 from __future__ import annotations
@@ -77,10 +77,7 @@ def fetch_answers(
     offsets: OffsetRange,
     taken: Callable[[FetchReply, OffsetRange], Sequence[BatchHead]],
 ) -> Iterator[tuple[FetchReply, Sequence[BatchHead]]]:
-    """Yield fetch responses of a range with the batches that `taken` selects, until it selects none.
-
-    The next response is fetched while the caller uses the current one.
-    """
+    """Yield fetch responses of a range with the batches that `taken` selects, until it selects none."""
     with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
         next_answer = ahead.submit(ask, offsets.start)
         while offsets.length:
@@ -134,8 +131,8 @@ def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> by
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear: checksums of texts with equal length differ by the checksum of their difference. Only the headers
-# differ, so the difference of their checksums is extended by one zero byte per byte of records.
+# CRC-32C is linear, and only the headers differ. So the difference of their checksums is extended by one zero byte per
+# byte of records.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
