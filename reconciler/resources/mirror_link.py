@@ -286,7 +286,7 @@ S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
 def _clear_filters(spec: S) -> S:
     """Clear the filters of a disabled task, so that no change is planned for them."""
     if not spec.enabled and spec.filters:
-        object.__setattr__(spec, "filters", ())  # The model is frozen.
+        object.__setattr__(spec, "filters", ())
     return spec
 
 

@@ -607,7 +607,7 @@ def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, reques
         UserError: The operation has ended, or the table has no such transition.
     """
     if mirror.operation is None and mirror.state == to and to in _OPERATION_ENDS:
-        return mirror  # Another process took the last step.
+        return mirror
     current = require_operation(full_name, mirror, request.operation)
     if mirror.state == to:
         return mirror

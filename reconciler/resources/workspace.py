@@ -80,7 +80,6 @@ class Between(Model):
 
 
 def _canonicalize_choices(configs: object) -> object:
-    """Convert the values that a rule allows into the strings that platforms store."""
     if type(configs) is not dict:
         return configs
     wrong: list[FieldProblem] = []

@@ -313,7 +313,6 @@ class TopicBatch:
         self._send_changes(admin_requests.alter_topic_configs, [change for change in changed if change.configs])
         self._send_changes(admin_requests.add_partitions, growing)
         at_once = [change for change in drop_failed(changed) if change.configs or change.partitions]
-        # Replicas are moved below.
         wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
         moved = drop_failed([change for change in changed if change.replicas])
         if moved:

@@ -443,7 +443,6 @@ def apply_reassignments(
     """Return topics with the replicas that they have after the reassignments."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
-        # Topics that are new or may not be described can show fewer partitions.
         if name in planned and number < len(planned[name].replicas):
             replicas = list(planned[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
@@ -556,7 +555,6 @@ def choose_brokers(
         left.remove(best)
     chosen.sort(key=held.brokers.index)
     while len(chosen) < factor:
-        # The least loaded broker of another rack.
         free = [broker for broker in racks if broker not in chosen]
         best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
         chosen.append(best)

@@ -63,7 +63,6 @@ class ClusterFacts:
     def _read_configs(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """Read configs of a broker. If it has just died, read those of the next one."""
         try:
             return self.client.read_both_broker_configs(broker, is_only_once=bool(others))
         except RetryableError:

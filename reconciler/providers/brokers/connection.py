@@ -295,7 +295,7 @@ class _ResponseParser:
         begin = self._at
         name, value = self._read_text() or "", self._read_text()
         is_read_only, source, is_sensitive = bool(self.read_number(1)), self.read_number(1), bool(self.read_number(1))
-        for _ in range(self._read_length()):  # Synonyms are not used.
+        for _ in range(self._read_length()):
             self._read_text(), self._read_text(), self.read_number(1)
             self._skip_tags()
         kind = self.read_number(1)

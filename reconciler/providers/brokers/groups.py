@@ -383,7 +383,6 @@ def _read_share_offsets(client: KafkaClient, groups: Collection[str]) -> dict[st
 def _describe_groups(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield group descriptions. Deleted groups and groups of another type are omitted."""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:

@@ -164,7 +164,6 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
         if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
     bounds = read_bounds(client, [place for topic in led_topics.values() for place in _list_places(topic)])
-    # Topics without records need no further requests.
     measures: dict[Address, Measure] = {
         address: _NOTHING
         for address, topic in led_topics.items()

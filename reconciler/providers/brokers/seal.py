@@ -169,7 +169,7 @@ class Seals:
                 doing = f"looking whether topic {seen.name} is sealed"
                 answer = self.client.send(request, doing=doing, node=leader, is_only_once=True)
             except RetryableError:
-                continue  # Nothing was written.
+                continue
             codes.update(
                 {partition.index: partition.error_code for partition in answer.responses[0].partition_responses}
             )

@@ -83,7 +83,7 @@ class Tls:
     def _load_key_pair(self, context: ssl.SSLContext) -> None:
         if self.certificate is None or self.key is None:
             return
-        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:  # Only the owner can read the folder.
+        with tempfile.TemporaryDirectory(prefix="reconciler-") as folder:
             certificate, key = Path(folder, "certificate"), Path(folder, "key")
             certificate.write_text(self.certificate)
             key.write_text(self.key.reveal())
@@ -316,7 +316,7 @@ _BASE: Final = {
 }
 _quiet: Final = logging.getLogger("reconciler.kafka")
 _quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # Errors are also raised.
+_quiet.propagate = False
 
 
 def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:

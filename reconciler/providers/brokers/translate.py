@@ -214,7 +214,7 @@ def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collect
 
 
 def _build_namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
-    return tuple(  # Values from brokers are not validated.
+    return tuple(
         NamespaceAcl.model_construct(
             permission=permission,
             principal=principal,

@@ -471,7 +471,6 @@ def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[s
 
 
 def _may_switch_tiering(action: ControlAction) -> bool:
-    """Return whether an action may switch tiered storage. Moves can change inherited switches."""
     match action:
         case Transition():
             return True

@@ -171,7 +171,7 @@ def _read_group(store: ObjectStore, name: str) -> Group | None:
     try:
         return read_group(store, name)
     except UserError:
-        return None  # `cluster check` reports this error.
+        return None
 
 
 def _measure_lags(

@@ -137,7 +137,7 @@ def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[
     def change_draft(draft: Draft) -> None:
         if isinstance(action, Update):
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-        else:  # Another workspace may have created it after the plan.
+        else:
             properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
         check_unchanged(action.address, properties, _read_fields(draft))
         alter_cluster(draft, wanted)

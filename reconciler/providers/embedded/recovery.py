@@ -282,7 +282,7 @@ def _list_inventory(
     return {
         address: observed
         for address, observed in resources
-        if kind_of(address) != "mirror" or observed.mirror.topic_if_stopped is not None  # A stopped mirror is a topic.
+        if kind_of(address) != "mirror" or observed.mirror.topic_if_stopped is not None
     }
 
 

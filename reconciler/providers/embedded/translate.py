@@ -71,7 +71,7 @@ def list_observed(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None, *, cluster_id: str = ""
 ) -> Iterator[tuple[Address, Observed]]:
     """Yield the catalog's entries as resources with their own configs."""
-    legacies = find_remote_remains(catalog, cluster_id)  # Needs all namespaces, including unwanted ones.
+    legacies = find_remote_remains(catalog, cluster_id)
     if is_wanted is not None:
         catalog = _filter_catalog(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
@@ -114,7 +114,6 @@ def _filter_catalog(catalog: Catalog, cluster: str, is_wanted: Callable[[str], b
 
 
 def _list_kinds(entry: TopicEntry) -> tuple[str, ...]:
-    """Return the kinds of a topic's resources. A stopped mirror is also a topic."""
     mirror, topic = entry.mirror is not None, entry.active_mirror is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 

@@ -440,7 +440,7 @@ class MirrorCreation:
                     results[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
                     made = self._build_recorded_mirror(link, name, new, states)
-                    if before is not None:  # Keep the deleted topic's denials for removal or reuse.
+                    if before is not None:
                         made = replace(made, denied=before.denied)
                     changes |= {**_build_removals(entries, {topic}), **build_mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
@@ -461,7 +461,7 @@ class MirrorCreation:
         if mirror is not None and is_ours and mirror.topic_id == seen.id:
             return seen.id
         if mirror is not None and is_ours and mirror.entry.state == CREATING and self._is_empty(seen):
-            return None  # The topic was created, but the response was lost.
+            return None
         raise already_exists_error(name)
 
     def _build_recorded_mirror(self, link: str, name: str, new: NewMirror, states: LinkStates) -> RecordedMirror:

@@ -488,7 +488,6 @@ def remove_denials(site: LinkSite, mirrors: Mapping[str, RecordedMirror]) -> Non
 
 
 def _list_removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
-    """Yield the denials to remove. Denials synced from the mirror's source stay."""
     for who in mirror.denied:
         if who not in wanted and "write" not in mirror.entry.rules.get(build_denial_path(who), ()):
             yield build_denial(topic, who)

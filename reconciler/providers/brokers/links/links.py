@@ -190,7 +190,7 @@ class KafkaLinks(MirrorEntries):
         """Return a mirror's copied positions in source offsets. Another topic has its own positions."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
-            self.site.read_topic(full_name)  # Raises if the topic may not be described.
+            self.site.read_topic(full_name)
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return positions[full_name]
 
@@ -210,7 +210,7 @@ class KafkaLinks(MirrorEntries):
                 number: _parse_position(live[topic], entries.get(progress_key(topic, number)), number)
                 for number in range(len(topics[topic].replicas))
             }
-            if topic in own:  # The topic is no longer a mirror.
+            if topic in own:
                 copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
             positions[names[topic]] = copied
         return positions
@@ -510,7 +510,6 @@ class _ActionApplier:
                 raise unsupported_error(action)
 
     def _create_link(self, link: MirrorLink) -> str:
-        """Create a link and return its id. An existing link with the same settings does not change."""
         name = link.metadata.name
         new = create_link_spec(link, self._site.new_id())
 

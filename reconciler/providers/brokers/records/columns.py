@@ -112,7 +112,7 @@ class _BinaryColumn:
 
 def _build_offsets(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
-    if last - first == len(messages) - 1:  # The offsets are consecutive.
+    if last - first == len(messages) - 1:
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
@@ -213,7 +213,7 @@ def _build_columns(lot: _BatchLot, partition: int, offsets: OffsetRange) -> pa.R
     try:
         lengths, at = _decode_numbers(data, _find_starts(content, places, counts))
         ends = at + lengths
-        since_first, at = _decode_numbers(data, at + 1)  # Skips the attributes, which are unused.
+        since_first, at = _decode_numbers(data, at + 1)
         deltas, at = _decode_numbers(data, at)
         keys, at = _decode_cells(data, content, at)
         values, at = _decode_cells(data, content, at)

@@ -296,7 +296,7 @@ class CopySink:
                     return reached
                 rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
         else:
-            if work.method is CopyMethod.WHOLE:  # The rest must be read record by record.
+            if work.method is CopyMethod.WHOLE:
                 rest = OffsetRange(rest.start, reached)
         if rest.length:
             self._commit(transactions, (progress, followed), rest, work)

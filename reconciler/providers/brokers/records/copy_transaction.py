@@ -159,7 +159,6 @@ _FULL_S: Final = 0.1
 _WRITING: Final = {
     "retry.backoff.ms": 20,
     "transaction.timeout.ms": TRANSACTION_MS,
-    # A batch is sent when it is full or when no record follows.
     "linger.ms": 20,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 200_000,

@@ -170,7 +170,6 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
 
 
 def _is_abort(marker: bytes) -> bool:
-    """Return whether a marker aborts its transaction. Its record is never compressed."""
     at = length = 0
     for number in range(4):  # Length, time, offset, key length; attributes take one byte.
         length, at = _read_number(marker, at + (number == 1))
@@ -200,9 +199,9 @@ def parse_headers(batch: DecompressedBatch) -> Iterator[tuple[int, RawHeaders]]:
     for _ in range(batch.records):
         length, at = _read_number(content, at)
         end = at + length
-        _, at = _read_number(content, at + 1)  # Skips the time.
+        _, at = _read_number(content, at + 1)
         offset, at = _read_number(content, at)
-        for _ in range(2):  # Skips the key and the value.
+        for _ in range(2):
             length, at = _read_number(content, at)
             at += max(0, length)
         count, at = _read_number(content, at)

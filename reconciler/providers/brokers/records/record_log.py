@@ -310,8 +310,7 @@ class _RangeReader:
             self._assign()
 
     def _fetch_leader(self) -> None:
-        """Fetch the leader of a new topic. The client itself would take a second."""
-        with suppress(KafkaException):  # Reading reports whether brokers respond.
+        with suppress(KafkaException):
             self._consumer.list_topics(self._source.topic, _LOOK_S)
 
     def _assign(self) -> None:
@@ -329,7 +328,7 @@ class _RangeReader:
         try:
             seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:
-            return  # Reading reports whether brokers respond.
+            return
         error = seen.error
         if error is None and self._source.partition not in seen.partitions:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)

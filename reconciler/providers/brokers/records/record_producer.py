@@ -75,7 +75,7 @@ class RecordSender:
             to_contents(records.column("key")),
             partitions,
             reports,
-            repeat(None),  # Unused argument.
+            repeat(None),
             (times.fill_null(0) if times.null_count else times).to_numpy().tolist(),
             headers,
             strict=False,

@@ -193,7 +193,6 @@ class _PartitionWriter:
         self._transactions.close()
 
     def _open(self, method: CopyMethod) -> None:
-        """Open a transactional writer, which fences other tasks, then read their progress."""
         self._transactions: Writer = open_writer(self._sink.target, self._partition, method)
         try:
             known, _ = self._sink.read_progress()
