@@ -48,7 +48,7 @@ class MirrorEntries(ABC):
 
     @abstractmethod
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror."""
+        """Return one mirror; raise if there is none."""
 
     @abstractmethod
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:

@@ -126,7 +126,7 @@ class TopicSizes:
 
 
 class Provider(Protocol):
-    """One cluster of one platform."""
+    """Provider of one cluster."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -422,7 +422,7 @@ class WorkRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePorts:
-    """Inputs of a cluster's maintenance."""
+    """Inputs of a cluster's maintenance jobs."""
 
     spread: WorkRunner
     is_wanted: Callable[[Address], bool]

@@ -160,7 +160,7 @@ class MovesByJobs(Protocol):
         ...
 
     def load_job(self, mounting: str) -> MountJob | None:
-        """Return the stored mount or unmount of a mounting."""
+        """Return the stored mount or unmount of a Mounting, or `None`."""
         ...
 
     def store_job(self, move: MountJob) -> None:
@@ -180,7 +180,7 @@ class MovesByJobs(Protocol):
         ...
 
     def read_topic(self, full_name: str) -> ArchivableTopic | None:
-        """Return a topic with its configs and group offsets."""
+        """Return a topic with its configs and group offsets; `None` if it does not exist."""
         ...
 
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:

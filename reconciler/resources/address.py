@@ -26,12 +26,12 @@ RANKS: Final[dict[str, int]] = {
 
 
 def address_of(kind: AddressKind, cluster: str, full_name: str) -> Address:
-    """Return the address of a resource of a cluster."""
+    """Return `<kind>/<cluster>/<full name>`."""
     return Address(f"{kind}/{cluster}/{full_name}")
 
 
 def cluster_address(cluster: str) -> Address:
-    """Return the address of a cluster."""
+    """Return `cluster/<name>`."""
     return Address(f"cluster/{cluster}")
 
 

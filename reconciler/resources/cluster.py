@@ -158,7 +158,7 @@ class Connection(Model):
         return None
 
     def find_security(self) -> SecuritySpec | None:
-        """Return the authentication for a Kafka listener."""
+        """Return the authentication for a Kafka listener; `None` if there is none."""
         return None
 
     def find_separator(self) -> str | None:
@@ -264,7 +264,7 @@ _MSK_SERVER: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazona
 
 
 class BrokersConnection(Connection):
-    """How to connect to brokers."""
+    """Connection to brokers."""
 
     if TYPE_CHECKING:
         bootstrap_servers: Many[str]
@@ -317,7 +317,7 @@ class BrokersConnection(Connection):
 
 
 class KafkaConnection(BrokersConnection):
-    """How to connect to an Apache Kafka cluster."""
+    """Connection to an Apache Kafka cluster."""
 
     bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
         min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
@@ -369,7 +369,7 @@ class AdminSpec(Model):
 
 
 class RedpandaConnection(BrokersConnection):
-    """How to connect to a Redpanda cluster."""
+    """Connection to a Redpanda cluster."""
 
     bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
         min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
@@ -415,7 +415,7 @@ class RedpandaConnection(BrokersConnection):
 
 
 class ConfluentConnection(Connection):
-    """How to connect to a Confluent cluster."""
+    """Connection to a Confluent cluster."""
 
     rest_endpoint: str = Field(
         description="Its REST endpoint.", examples=["https://pkc-abc12.eu-west-1.aws.confluent.cloud:443"]
@@ -646,7 +646,7 @@ class ClusterSpec(Model):
 
 
 class Cluster(Model):
-    """One streaming platform."""
+    """An embedded, Kafka, Redpanda or Confluent cluster."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Cluster"] = Field(default="Cluster", description="What this document declares.")

@@ -360,7 +360,7 @@ class FollowedSource(NamedTuple):
 
 
 class TopicShown(NamedTuple):
-    """One topic or mirror."""
+    """Listed topic or mirror."""
 
     address: Address
     partitions: int

@@ -411,7 +411,7 @@ class RemoteVitals(NamedTuple):
 
 
 class PartitionVitals(NamedTuple):
-    """Position of a partition."""
+    """Offsets and latest timestamp of a partition."""
 
     end: int
     newest_ms: int | None = None

@@ -66,12 +66,12 @@ class Trouble:
     since_ms: int = 0
 
     def to_json(self) -> Json:
-        """Return the stored form."""
+        """Return the stored JSON."""
         return {"code": self.code, "message": self.message, "since_ms": self.since_ms}
 
     @classmethod
     def from_json(cls, stored: Json) -> Trouble:
-        """Read the stored form."""
+        """Parse the stored JSON."""
         return cls(stored["code"], stored["message"], stored["since_ms"])
 
 
@@ -255,7 +255,7 @@ class Operation:
     """Largest ranges that a restore may truncate; `None` means no limit."""
 
     def to_json(self) -> Json:
-        """Return the stored form."""
+        """Return the stored JSON."""
         document: Json = {"id": self.id, "verb": self.verb, "ends": _offsets_json(self.ends)}
         if self.diverged is not None:
             document["diverged"] = self.diverged
@@ -265,7 +265,7 @@ class Operation:
 
     @classmethod
     def from_json(cls, stored: Json) -> Operation:
-        """Read the stored form."""
+        """Parse the stored JSON."""
         approved = stored.get("approved")
         return cls(
             stored["id"],
@@ -306,7 +306,7 @@ class MirrorEntry:
         return self.state == STOPPED
 
     def to_json(self) -> Json:
-        """Return the stored form."""
+        """Return the stored JSON."""
         document: Json = {
             "link_id": self.link_id,
             "source": self.source,
@@ -335,7 +335,7 @@ class MirrorEntry:
 
     @classmethod
     def from_json(cls, stored: Json) -> MirrorEntry:
-        """Read the stored form."""
+        """Parse the stored JSON."""
         operation, trouble = stored.get("operation"), stored.get("trouble")
         return cls(
             link_id=stored["link_id"],
@@ -373,7 +373,7 @@ class LinkEntry:
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """Return the stored form."""
+        """Return the stored JSON."""
         document: Json = {"id": self.id, "source_cluster": self.source_cluster, "declared": self.declared}
         if self.status != ACTIVE:
             document["status"] = self.status
@@ -389,7 +389,7 @@ class LinkEntry:
 
     @classmethod
     def from_json(cls, stored: Json) -> LinkEntry:
-        """Read the stored form."""
+        """Parse the stored JSON."""
         trouble, tasks = stored.get("trouble"), stored.get("tasks", {})
         return cls(
             stored["id"],

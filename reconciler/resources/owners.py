@@ -45,12 +45,12 @@ class ResourceOwner:
         return f"workspace {self.workspace!r}{where} (state {self.state})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored form."""
+        """Return the stored JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> ResourceOwner:
-        """Read the stored form."""
+        """Parse the stored JSON."""
         return cls(stored["workspace"], stored["environment"], stored["lineage"], stored["state"])
 
 

@@ -146,7 +146,7 @@ def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str
 
 
 def read_switches(configs: Configs) -> Switches:
-    """Return the effective switches."""
+    """Return the effective upload and fetch switches."""
     is_stored = _is_true(configs, "remote.storage.enable")
     write = _read_boolean(configs, "remote.write")
     read = _read_boolean(configs, "remote.read")

@@ -318,7 +318,7 @@ class SparkSpec(Model):
         return f"Spark {self.master if self.remote is None else self.remote.partition(';')[0].rstrip('/')}"
 
     def choose_engine(self, stored_bytes: int) -> str:
-        """Return where a job that reads this many bytes runs."""
+        """Return the engine for a job that reads this many stored bytes."""
         return IN_PROCESS if stored_bytes < self.in_process_limit else self.name
 
 

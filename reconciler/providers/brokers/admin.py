@@ -148,7 +148,7 @@ def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], name
 def to_pending_changes(
     actions: Iterable[ControlAction], naming: ClusterNaming
 ) -> Iterator[PendingChange | FailedAction]:
-    """Yield the change of each action, or its failure."""
+    """Yield each action's change, or a failed action."""
     for action in actions:
         try:
             yield to_pending_change(action, naming)
@@ -172,7 +172,7 @@ class TopicBatch:
         self._changes = [change for change in self._pending if isinstance(change, PendingChange)]
 
     def apply_changes(self) -> Iterator[Outcome]:
-        """Make all changes and yield one outcome each, in order."""
+        """Make all changes and yield one outcome each, in the order of actions."""
         if self._changes:
             self._read_current()
             self._create_topics()

@@ -370,7 +370,6 @@ def _count_creation_records(change: PendingChange) -> int:
 
 
 def _split_by_records(client: KafkaClient, items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split items into requests within the controller's limit. A single item above it is sent alone."""
     portion: list[T] = []
     taken, limit = 0, client.dialect.records_at_once
     for item in items:

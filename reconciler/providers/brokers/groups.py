@@ -192,7 +192,6 @@ class KafkaGroups:
         return read_group_states(self.client)
 
     def _read_all_offsets(self, states: Mapping[str, GroupDescription]) -> dict[str, dict[Place, Any]]:
-        """Return committed offsets; for share groups, the first unread offsets."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
         offsets = self._read_committed(name for name in states if name not in shared)
         return offsets | _read_share_offsets(self.client, shared)
@@ -326,7 +325,6 @@ def check_groups_visible(client: KafkaClient) -> None:
 
 
 def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
-    """Return whether the item existed; `answer` is an error class or its name."""
     from kafka.errors import NoError
 
     if answer in {None, NoError, "OK"}:

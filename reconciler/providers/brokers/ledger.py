@@ -198,7 +198,7 @@ class LedgerWriter:
 
         Raises:
             ProducerFencedError: A newer producer of this id exists; nothing was written.
-            RetryableError: The cluster does not answer; the records may have been written.
+            RetryableError: The cluster does not respond; the records may have been written.
         """
         self._call(self._producer.begin_transaction)
         for key, value in messages:
@@ -300,22 +300,22 @@ _PAUSE_S: Final = 0.02
 
 
 def link_key(name: str) -> Key:
-    """Return a link's key."""
+    """Return the ledger key of a link."""
     return (LINK_ENTRY, name)
 
 
 def mirror_key(topic: str) -> Key:
-    """Return a mirror's key."""
+    """Return the ledger key of a mirror by its flat name."""
     return (MIRROR_ENTRY, topic)
 
 
 def progress_key(topic: str, partition: int) -> Key:
-    """Return the key of a partition's progress."""
+    """Return the ledger key of a partition's progress."""
     return (PROGRESS, topic, partition)
 
 
 def map_key(topic: str, partition: int, chunk: int) -> Key:
-    """Return the key of a chunk of a partition's offset map."""
+    """Return the ledger key of a chunk of a partition's offset map."""
     return (MAP, topic, partition, chunk)
 
 
@@ -330,12 +330,12 @@ def build_copier_id(link_id: str, topic: str, partition: int) -> str:
 
 
 def encode_entry(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
-    """Return an entry as a record's key and value; `None` removes it."""
+    """Return an entry as a record's key and value; a `None` value is a tombstone."""
     return _encode_json(list(key)), None if value is None else _encode_json(value)
 
 
 def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
-    """Parse a record of the ledger."""
+    """Return a ledger record's key and value; `None` means a tombstone."""
     place = tuple(json.loads(key))
     try:
         return place, None if value is None else json.loads(value)
@@ -479,7 +479,7 @@ class Ledger:
 
 
 def parse_owners(entries: Entries) -> Owners:
-    """Return the owners of resources."""
+    """Return the owners of resources from ledger entries."""
     who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
     return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
 

@@ -141,7 +141,7 @@ class KafkaMigrations:
 def list_mountings(
     moves: Iterable[MountJob], cluster: str, is_wanted: Callable[[str], bool] | None
 ) -> Iterator[tuple[Address, Observed]]:
-    """Yield moves in progress as plan resources."""
+    """Yield mounts and unmounts in progress as resources for plans."""
     for move in moves:
         address = address_of("mounting", cluster, move.mounting)
         if is_wanted is None or is_wanted(address):

@@ -119,7 +119,7 @@ def mounted_key(topic_id: str) -> Key:
 
 
 def format_move(move: MountJob) -> Value:
-    """Return a move's ledger entry."""
+    """Return a move as a ledger entry."""
     return {
         "direction": move.direction,
         "topic": move.topic,

@@ -121,7 +121,7 @@ _DEFAULT: Final = 5
 
 @dataclass(frozen=True)
 class KafkaMoves:
-    """`MovesByJobs` of one cluster."""
+    """`MovesByJobs` of one Kafka cluster."""
 
     address: Address
     client: KafkaClient

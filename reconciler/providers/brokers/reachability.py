@@ -167,7 +167,7 @@ class Route:
         )
 
     def explain_error(self, address: Address, *, doing: str) -> ReconcilerError | None:
-        """Return the explanation of a broker's last error, or `None`."""
+        """Return the explanation of the last connection error to a broker, or `None`."""
         error = self.last_errors.get(address)
         if error is None:
             return None

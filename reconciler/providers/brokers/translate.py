@@ -64,7 +64,7 @@ class ConfigState:
 
 
 def select_own_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
-    """Return a topic's own configs."""
+    """Return the configs set on the topic itself."""
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 

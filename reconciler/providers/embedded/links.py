@@ -107,7 +107,7 @@ class EmbeddedLinks(MirrorEntries):
         return {}
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror."""
+        """Return one mirror; raise if there is none."""
         return self._to_observed(self.cluster.catalog.read(), full_name)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:

@@ -63,7 +63,7 @@ _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 
 
 def list_attachments(actions: Iterable[ControlAction]) -> list[Attachment]:
-    """Return the mounts and unmounts of a batch."""
+    """Return the mounts and unmounts among a batch's actions."""
     return [
         Attachment.from_action(action, action.after)
         for action in actions
@@ -84,7 +84,7 @@ class Attachment:
 
     @classmethod
     def from_action(cls, action: Transition, mounting: Mounting) -> Attachment:
-        """Return the mount or unmount that an action requests."""
+        """Return the mount or unmount that an action on a Mounting requests."""
         timeout_ms = action.parameters.get("timeout_ms")
         return cls(
             action.id,

@@ -350,7 +350,7 @@ class EmbeddedProvider:
 
     @property
     def migrations(self) -> Migrations:
-        """Mounts and unmounts."""
+        """Mounts and unmounts of this cluster."""
         from reconciler.providers.embedded.mounts import Migrations
 
         who = Permissions.of(self._edge.principal, self._edge.host)

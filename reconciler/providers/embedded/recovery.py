@@ -190,7 +190,6 @@ def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Itera
 
 
 def _check_chosen_cluster(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
-    """Reject an ambiguous or unknown cluster id, which could select another cluster's topics."""
     if cluster_id is None and len(made_by) <= 1:
         return
     others = ", ".join(made_by[:_MAX_NAMED]) + (" …" if made_by[_MAX_NAMED:] else "")

@@ -171,7 +171,7 @@ class LinkChanges:
             raise result
 
     def change_mirror(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Change the entry of a mirror without fencing copiers."""
+        """Replace a mirror's entry with the result of `of`, without fencing copiers."""
         topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -183,7 +183,7 @@ class LinkChanges:
         self.site.ledger.change(build_writer_id(link), decide)
 
     def change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
-        """Change the entry of a link, and return it."""
+        """Replace a link's entry with the result of `of`, and return it."""
 
         def decide(entries: Entries) -> Changes:
             link = parse_states(entries).require_link(name)

@@ -150,8 +150,6 @@ class _OffsetSync:
         return results
 
     def _record_synced_offsets(self, link: str, wanted: Mapping[str, _Committed]) -> None:
-        """Record one link's offsets to sync with the previous ones, and collect them for the commit."""
-
         def decide(entries: Entries) -> Changes:
             changes: dict[Key, Any] = {}
             for group, of in wanted.items():
@@ -317,7 +315,7 @@ class _RuleChange:
 
 
 def sync_rules(site: LinkSite, link: str, wanted: AccessRules) -> int:
-    """Sync access rules of a source to mirrors and known namespaces; return the number of changed ones."""
+    """Sync a source's access rules to mirrors and known namespaces, and return the number of changed ones."""
     topics = site.read_topics()
     states = site.read_states().select_live({name: seen.id for name, seen in topics.items()})
     places = _plan_rule_changes(site, states, link, wanted, _read_rules(site, topics))

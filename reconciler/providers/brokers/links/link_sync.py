@@ -41,7 +41,7 @@ from reconciler.runtime.retry import skip_check
 
 @dataclass(frozen=True)
 class KafkaSyncs:
-    """`SyncsByJobs` over a Kafka cluster."""
+    """`SyncsByJobs` of a Kafka cluster."""
 
     site: LinkSite
 
@@ -59,7 +59,7 @@ class KafkaSyncs:
         return link_groups.compute_group_versions(self.site, is_wanted)
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets of groups."""
+        """Return committed offsets of groups in existing topics."""
         return link_groups.read_group_offsets(self.site, groups)
 
     def list_access_rules(self) -> AccessRules:

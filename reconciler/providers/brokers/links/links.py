@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KafkaLinks(MirrorEntries):
-    """`Links` over the ledger of a Kafka cluster."""
+    """`Links` of a Kafka cluster, stored in its ledger."""
 
     site: LinkSite
     log: Callable[[str], TopicLog] | None = None
@@ -101,11 +101,11 @@ class KafkaLinks(MirrorEntries):
         return KafkaSyncs(self.site)
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace the entry of a mirror in one ledger write."""
+        """Replace a mirror's entry with the result of `decide` in one ledger write."""
         LinkChanges(self.site).change_mirror(full_name, self.read_mirror(full_name).link, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace the entry of a link in one ledger write."""
+        """Replace a link's entry with the result of `decide` in one ledger write."""
         LinkChanges(self.site).change_link(name, decide)
 
     def now_ms(self) -> int:
@@ -179,7 +179,7 @@ class KafkaLinks(MirrorEntries):
         }
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror."""
+        """Return an active or stopped mirror; raise if there is none."""
         topic, seen = self.site.read_topic(full_name)
         states = self.site.read_states()
         if seen is None:
@@ -294,7 +294,7 @@ class KafkaLinks(MirrorEntries):
         )
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Record the source offsets at which a new mirror begins, with the copiers' progress, in one write."""
+        """Record a new mirror's first source offsets and its copiers' progress, in one write."""
         topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:

@@ -119,7 +119,7 @@ class ProgressReader:
     _last: dict[int, Chunk] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Read newly committed entries."""
+        """Read entries committed since the last read."""
         for key, value in self.reader.read_new(self._forget):
             self._apply_entry(tuple(json.loads(key)), value)
 

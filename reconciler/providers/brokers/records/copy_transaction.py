@@ -103,7 +103,7 @@ def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> I
 
 
 def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield the records of a range in order."""
+    """Yield a range's records in order, in lots that are written together."""
     for batch in read_row_batches(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
         yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_read_time, batch)), len(batch), taken)

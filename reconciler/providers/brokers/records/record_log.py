@@ -291,7 +291,6 @@ class _RangeReader:
         return readable
 
     def _reach_end(self, offset: int) -> None:
-        """Finish if the offset is the log's end. A new leader may report a lower end."""
         self._is_done = offset >= min(self._stop, self._read_bounds()[1])
 
     def _resume_in_log(self) -> None:
