@@ -148,10 +148,7 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[s
 
 
 def _is_open(broker: Mapping[str, ConfigState]) -> bool:
-    """Return whether principals without ACLs are allowed.
-
-    Brokers hide the value of this setting, so listed means true.
-    """
+    """Return whether principals without ACLs are allowed. Brokers hide this setting's value, so listed means true."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 

@@ -364,7 +364,10 @@ def _format_limit(value: int | None) -> str:
 
 
 def drop_origins(configs: Configs) -> dict[str, str]:
-    """Return the values without origins, for the cluster that mounts the topic. A default local target is capped."""
+    """Return the values without origins, for the cluster that mounts the topic.
+
+    A default local target is capped at the total.
+    """
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
     if key in configs and configs[key][1] == CLUSTER:

@@ -136,7 +136,7 @@ class Targets:
 
 
 def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
-    """Apply a nearer level's configs to the effective ones. They override them and their synonyms."""
+    """Apply a nearer level's configs, which override the effective ones and their synonyms."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
             for hidden in _HIDDEN_BY[word]:

@@ -120,7 +120,7 @@ def _shows_change(
 
 
 def _is_equal_config(key: str, left: str | None, right: str | None) -> bool:
-    """Compare two config values; brokers format numbers differently, such as 2.0E-4."""
+    """Compare two config values, which brokers may format differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
@@ -270,7 +270,7 @@ class TopicBatch:
             self._check_created(drop_failed(new))
 
     def _check_created(self, new: Sequence[PendingChange]) -> None:
-        """Fail creations whose configs the brokers ignored: they create the topic without an error."""
+        """Fail creations whose configs the brokers ignored without an error."""
         described = dict(self._client.read_configs([change.name for change in new]))
         for change in new:
             configs = described.get(change.name)
@@ -285,7 +285,7 @@ class TopicBatch:
                 change.error = UserError(message, hint="Remove them from the files, and plan again.")
 
     def _accept_existing(self, existing: Sequence[PendingChange]) -> None:
-        """Accept an existing topic that equals the requested one. The response to its creation may have been lost."""
+        """Accept an existing topic that equals the requested one, because the response to its creation may be lost."""
         topics = self._client.read_topics([change.name for change in existing])
         configs = dict(self._client.read_configs([change.name for change in existing]))
         for change in existing:
@@ -325,7 +325,7 @@ class TopicBatch:
             wait_until_changed(self._client, drop_failed(moved))
 
     def _has_requested_partitions(self, change: PendingChange) -> bool:
-        """Return whether a topic already has the requested partitions. Brokers reject an unchanged number."""
+        """Return whether a topic already has the requested partitions, because brokers reject an unchanged number."""
         seen = self._find_topic(change)
         return seen is not None and len(seen.replicas) == change.partitions
 

@@ -688,7 +688,7 @@ def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tupl
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Append replicas to an operator's throttled replicas. `None` if all are throttled or the list is too long."""
+    """Append replicas to an operator's throttled ones; return `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value

@@ -509,7 +509,7 @@ def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
 
 
 def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
-    """Yield an error code and message per filter. One rule that was not deleted fails its filter."""
+    """Yield an error code and message per filter. A filter fails if any of its rules was not deleted."""
     for result in answer.filter_results:
         refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)
         yield refused.error_code, refused.error_message or ""

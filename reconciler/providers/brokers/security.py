@@ -449,7 +449,7 @@ class MskTokenSource:
     region: str
 
     def get_token(self) -> str:
-        """Return a new token. Unlike a call of this object, it is not called by librdkafka."""
+        """Return a new token without its expiry."""
         return self("")[0]
 
     def __call__(self, _: str) -> tuple[str, float]:

@@ -71,7 +71,7 @@ class EmbeddedLinks(MirrorEntries):
 
     @property
     def job_steps(self) -> EmbeddedLinks:
-        """Return this object, because jobs copy its mirrors."""
+        """This object, because jobs copy its mirrors."""
         return self
 
     @property

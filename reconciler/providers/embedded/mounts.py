@@ -211,7 +211,7 @@ class MountBatch:
         return None
 
     def complete_migrations(self, outcomes: Iterable[Outcome], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        """Yield outcomes. Those of migrations follow after all, in parallel, have finished."""
+        """Yield outcomes. Those of migrations wait until all, in parallel, have finished."""
         ours = []
         for outcome in outcomes:
             if outcome.id in self.migration_numbers and isinstance(outcome, CompletedAction):
@@ -347,7 +347,7 @@ class Migrations:
             mounts.prepare(number)
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield all detached topics, with one listing and one GET each."""
+        """Yield all topics that were ever detached, with one listing and one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._require_storage(), True
         for register in list_registers(storage):

@@ -75,7 +75,7 @@ class EmbeddedArchives:
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all detached topics, with one listing and one GET each."""
+        """Return all topics that were ever detached, with one listing and one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
         return list_mountable_topics(self.cluster_address, self.storage)
@@ -115,7 +115,7 @@ def look_up_sources(
             return error
 
     def _with_groups(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
-        """Drop group offsets if the topic was created on this cluster."""
+        """Add group offsets, unless the topic was created on this cluster."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes

@@ -90,7 +90,7 @@ class KafkaLinks(MirrorEntries):
 
     @property
     def job_steps(self) -> KafkaLinks:
-        """Return this object, because jobs copy its mirrors."""
+        """This object, because jobs copy its mirrors."""
         return self
 
     @property
