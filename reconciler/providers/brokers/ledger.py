@@ -344,7 +344,7 @@ def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
 
 
 def foreign_entry_error(key: Key, error: Exception) -> UserError:
-    """Return the error for an entry of another program."""
+    """Return the error for a ledger entry of another program."""
     text = _encode_json(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
     hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."

@@ -94,7 +94,7 @@ def seal_key(topic_id: str) -> Key:
 
 
 def parse_seals(entries: Entries) -> dict[str, Seal]:
-    """Return the stored seals (configs that refuse producers) by topic id."""
+    """Return the stored seals by topic id."""
     by_id = {str(key[1]): value for key, value in entries.items() if key[0] == SEALED}
     return {name: Seal(value["topic"], value["own"], value["said"]) for name, value in by_id.items()}
 

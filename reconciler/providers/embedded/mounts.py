@@ -326,7 +326,7 @@ class Migrations:
         return self.open_cluster().mounts.find_obstacles(direction, topics)
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
-        """Begin one migration of all topics, or continue theirs."""
+        """Begin or continue one migration of all topics."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         if request.phase == "finish":

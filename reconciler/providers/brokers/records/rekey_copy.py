@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
-One task writes one target partition, in transactions. Each transaction stores in the ledger the offset reached in every
-source partition, from which the next task resumes, and the written stretches, which translate group offsets.
+One task writes one target partition, in transactions. Each transaction stores in the ledger where the next task resumes
+in every source partition. It also stores the written stretches, which translate group offsets.
 """
 
 from __future__ import annotations
