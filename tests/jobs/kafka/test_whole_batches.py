@@ -155,7 +155,7 @@ def test_a_topic_that_keeps_no_such_batch_gets_the_records(place: Place, configs
     source, target = place.create("orders"), place.create("copy", **configs)
     fill(place, source, plain(2 * EACH))
     assert (
-        copied(place.open_log(source), place.sink(target, limits=WHOLE, writing={"batch.size": 2000})).records
+        copied(place.open_log(source), place.sink(target, limits=WHOLE, producer_settings={"batch.size": 2000})).records
         == 2 * EACH
     )
     assert assert_copied(place, source, target) == 2 * EACH

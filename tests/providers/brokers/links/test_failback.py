@@ -186,7 +186,7 @@ def place(pair: Pair, state: MirrorStatus) -> None:
         link, lambda kept: replace(kept, status=kept_status.value, declared={**kept.declared, "paused": is_paused})
     )
     kept_state = _M.ACTIVE if state in IMPOSED else state
-    changing.change(
+    changing.change_mirror(
         pair.name, link, lambda kept: replace(kept, state=kept_state.value, operation=None, stopped_by=None)
     )
     assert links.read_mirror(pair.name).status is state
