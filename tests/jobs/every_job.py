@@ -136,7 +136,7 @@ def compaction_keeps_the_newest_of_each_key(it: Scene) -> None:
 
 def compaction_of_more_keys_than_memory_holds_is_the_same(it: Scene) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_memory, "KEYS", 1)
+        patch.setattr(in_memory, "MAX_LEARNED_KEYS", 1)
         compaction_keeps_the_newest_of_each_key(it)
 
 

@@ -46,7 +46,7 @@ TOMBSTONES_MS = 20_000
 def few_keys() -> Iterator[None]:
     """Memory for ten keys."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(in_memory, "KEYS", 10)
+        patched.setattr(in_memory, "MAX_LEARNED_KEYS", 10)
         patched.setattr(in_memory, "_BUFFERED_ROWS", 4)
         yield
 

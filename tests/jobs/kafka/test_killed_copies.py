@@ -44,8 +44,8 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
-        for found in self.log.messages(partition, offsets):
+    def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        for found in self.log.read_messages(partition, offsets):
             for at in range(0, len(found), 20):
                 if self.is_held is not None:
                     self.is_held(found[at].offset())
@@ -62,8 +62,8 @@ class Found:
     def bootstrap(self) -> str:
         return self.address
 
-    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
-        for found in self.log.whole_batches(partition, offsets):
+    def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        for found in self.log.read_whole_batches(partition, offsets):
             time.sleep(self.seconds)
             yield found
 

@@ -116,8 +116,8 @@ class Removing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    def whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
-        yield next(self.log.whole_batches(partition, offsets))
+    def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        yield next(self.log.read_whole_batches(partition, offsets))
         self.place.truncate(self.log.topic, self.through)
 
 
