@@ -58,7 +58,9 @@ def failing_over(shop: Bench, address: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.fact("F-C-079")
-@pytest.mark.parametrize(("step", "left"), [("join", "PENDING_SETUP_FOR_RESTORE"), ("truncate", "PENDING_RESTORE")])
+@pytest.mark.parametrize(
+    ("step", "left"), [("mirror_own_mirror", "PENDING_SETUP_FOR_RESTORE"), ("truncate_mirror", "PENDING_RESTORE")]
+)
 @pytest.mark.parametrize("by", ["files", "command"])
 def test_a_restore_by_command_that_died_is_waited_for_whatever_the_files_say(
     shop: Bench, step: str, left: str, by: str
@@ -83,11 +85,11 @@ def test_a_restore_by_command_that_died_is_waited_for_whatever_the_files_say(
 def test_a_reversal_that_a_failover_broke_off_is_told_with_the_way_out(shop: Bench, by: str) -> None:
     if by == "files":
         want(shop, "reversed")
-        die(shop, "join", "after")
+        die(shop, "mirror_own_mirror", "after")
         want(shop, "failed-over")
         assert shop.apply(Select(allow=(f"failover:{MIRROR}",))).verdict is None
     else:
-        die_asking(shop, "join", "after", "reverse-and-start", MIRROR)
+        die_asking(shop, "mirror_own_mirror", "after", "reverse-and-start", MIRROR)
         failing_over(shop, MIRROR)
     assert (status(shop), status(shop, "west")) == ("STOPPED", "PENDING_MIRROR")
     assert (planned(shop), waiting(shop)) == ([], [])
@@ -103,15 +105,25 @@ def test_a_reversal_that_a_failover_broke_off_is_told_with_the_way_out(shop: Ben
 
 STOPS = [
     (
-        "join",
+        "mirror_own_mirror",
         "reverse-and-start",
         MIRROR,
         (f"{MIRROR} is PENDING_SYNCHRONIZE and {BACK} PENDING_MIRROR: neither takes records", BACK),
     ),
-    ("record_agreement", "reverse-and-start", MIRROR, (f"{MIRROR} takes records, and {BACK} is PENDING_MIRROR", None)),
-    ("join", "truncate-and-restore", BACK, (f"{BACK} is PENDING_SETUP_FOR_RESTORE and takes no records", BACK)),
-    ("truncate", "truncate-and-restore", BACK, (f"{BACK} is PENDING_RESTORE and takes no records", BACK)),
-    ("ask", "promote", MIRROR, (f"{MIRROR} is PENDING_STOPPED: it accepts no records yet", MIRROR)),
+    (
+        "record_source_match",
+        "reverse-and-start",
+        MIRROR,
+        (f"{MIRROR} takes records, and {BACK} is PENDING_MIRROR", None),
+    ),
+    (
+        "mirror_own_mirror",
+        "truncate-and-restore",
+        BACK,
+        (f"{BACK} is PENDING_SETUP_FOR_RESTORE and takes no records", BACK),
+    ),
+    ("truncate_mirror", "truncate-and-restore", BACK, (f"{BACK} is PENDING_RESTORE and takes no records", BACK)),
+    ("start_operation", "promote", MIRROR, (f"{MIRROR} is PENDING_STOPPED: it accepts no records yet", MIRROR)),
 ]
 
 
@@ -146,7 +158,7 @@ def test_what_is_stopped_half_way_says_what_stands_and_what_goes_on_with_it(
 @pytest.mark.thorough
 @pytest.mark.fact("F-C-075")
 def test_what_a_stopped_reversal_says_opens_the_source_does(shop: Bench) -> None:
-    asked(shop, signal.SIGINT, "join", "after", "mirror", "reverse", MIRROR, "--yes")
+    asked(shop, signal.SIGINT, "mirror_own_mirror", "after", "mirror", "reverse", MIRROR, "--yes")
     failing_over(shop, BACK)
     produce(shop, "west", "again")
     assert values(shop, "west") == [*OLD, "late", "again"]
@@ -156,8 +168,8 @@ def test_what_a_stopped_reversal_says_opens_the_source_does(shop: Bench) -> None
 
 
 PROMOTIONS = [
-    ("ask", "before", "ACTIVE"),
-    ("ask", "after", "PENDING_STOPPED"),
+    ("start_operation", "before", "ACTIVE"),
+    ("start_operation", "after", "PENDING_STOPPED"),
     ("open_heads", "before", "STOPPED"),
 ]
 
@@ -217,7 +229,7 @@ def test_a_promotion_that_died_is_left_where_it_stands_by_an_apply_that_excludes
 @pytest.mark.thorough
 def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> None:
     want(shop, "reversed")
-    die(shop, "join", "after")
+    die(shop, "mirror_own_mirror", "after")
     told = drift(shop.invocation, Select())
     assert [(each.address, "accepts no records" in each.message) for each in told.warnings] == [(MIRROR, True)]
     want(shop, "failed-over")
@@ -235,7 +247,7 @@ def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_
     serial = state_history(shop.invocation, Select()).rows[0].serial
     produce(shop, "east", "since then")
     want(shop, "reversed")
-    die(shop, "join", "after", f"truncate-and-restore:{BACK}")
+    die(shop, "mirror_own_mirror", "after", f"truncate-and-restore:{BACK}")
     plan_rollback(shop.invocation, Select(), serial, out=Path("back.json"))
     assert shop.apply(options=ApplyOptions(file=Path("back.json"))).verdict is None
     (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
@@ -243,9 +255,9 @@ def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_
 
 
 REVERSALS = [
-    ("join", "after", "PENDING_SYNCHRONIZE", "PENDING_MIRROR"),
+    ("mirror_own_mirror", "after", "PENDING_SYNCHRONIZE", "PENDING_MIRROR"),
     ("open_heads", "before", "STOPPED", "PENDING_MIRROR"),
-    ("record_agreement", "after", "STOPPED", "PENDING_MIRROR"),
+    ("record_source_match", "after", "STOPPED", "PENDING_MIRROR"),
 ]
 
 
@@ -267,7 +279,7 @@ def test_a_reversal_that_died_is_resumed_and_loses_nothing(
     assert values(shop, "west") == values(shop, "east") == [*OLD, "late", "over there"]
 
 
-RESTORES = [("join", "after"), ("truncate", "after")]
+RESTORES = [("mirror_own_mirror", "after"), ("truncate_mirror", "after")]
 
 
 @pytest.mark.thorough

@@ -428,7 +428,7 @@ def clicked(shop: Bench) -> list[str]:
     return [(one.value or b"").decode() for one in opened(shop, "east").consume(CLICKS)]
 
 
-STEPS = [(*BOOK, "record_end_offsets"), (*LINKING, "advance"), (*DRIVER, "drive")]
+STEPS = [(*BOOK, "record_end_offsets"), (*LINKING, "advance_operation"), (*DRIVER, "drive")]
 
 
 @pytest.mark.thorough

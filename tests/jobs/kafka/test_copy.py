@@ -298,7 +298,10 @@ def test_records_that_together_are_larger_than_the_queue_of_the_client_wait_for_
         producer.produce(source, f"{number}".encode() * 50_000, partition=0)
     assert producer.flush(60) == 0
     assert (
-        copied(place.open_log(source), place.sink(target, producer_settings={"queue.buffering.max.kbytes": 1024})).records == 40
+        copied(
+            place.open_log(source), place.sink(target, producer_settings={"queue.buffering.max.kbytes": 1024})
+        ).records
+        == 40
     )
     assert assert_copied(place, source, target) == 40
 

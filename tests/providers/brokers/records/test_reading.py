@@ -128,7 +128,7 @@ def test_a_range_that_begins_before_the_log_yields_what_is_left(kafka: Kafka, to
     assert read(log, 0, 0, 2) == []
 
 
-@pytest.mark.parametrize("read_by", ["messages", "read"])
+@pytest.mark.parametrize("read_by", ["read_messages", "read"])
 def test_records_that_go_while_they_are_read_are_missed_aloud(kafka: Kafka, topic: str, read_by: str) -> None:
     write(kafka, topic, [f"{number} {'x' * 100_000}" for number in range(1_500)])
     log = kafka_log(kafka, topic)
