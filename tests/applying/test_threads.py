@@ -167,7 +167,7 @@ effects = ThreadEffects(1)
 async def run():
     effects.hurry()
     try:
-        await effects.call(threading.Event().wait)
+        await effects.run_blocking(threading.Event().wait)
     except StoppedError:
         print("left")
 asyncio.run(run())

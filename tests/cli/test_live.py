@@ -117,7 +117,7 @@ from tests.cli.test_live import HALF, MIRROR, ORDERS, STARTED, plan_of
 flags = termios.tcgetattr(0)
 flags[3] &= ~(termios.ECHO | termios.ICANON)
 termios.tcsetattr(0, termios.TCSANOW, flags)
-signals.install()
+signals.install_handlers()
 with open_reporter("text") as report:
     for event in (plan_of(2), *STARTED, HALF):
         report(event)

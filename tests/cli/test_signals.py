@@ -47,7 +47,7 @@ class Stubborn:
         print("asked", flush=True)
         return True
 
-signals.install()
+signals.install_handlers()
 with signals.forward_signals(Stubborn()):
     print("under way", flush=True)
     while True:

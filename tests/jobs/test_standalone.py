@@ -37,7 +37,7 @@ class Here:
     warn = said.put
 
 with jobs.SparkJobs({}, SparkSpec(master=sys.argv[1], conf={"spark.driver.host": "127.0.0.1"}), Here()) as running:
-    running.session()
+    running.get_session()
     print(Here.said.get())
 """
 

@@ -378,8 +378,8 @@ def test_a_segment_of_few_chunks_stays_whole_under_any_strategy(tmp_path: Path) 
 
 EVICT = """
 import sys
-from reconciler.embedded.tiered.cache_files import evict
-print([evict(path) for path in sys.argv[1:]])
+from reconciler.embedded.tiered.cache_files import evict_file
+print([evict_file(path) for path in sys.argv[1:]])
 """
 
 

@@ -434,30 +434,30 @@ def rarely(*step: object) -> object:
 
 UNMOUNTING = [
     rarely(CLUSTER, "KafkaMoves.store_job", 1),
-    rarely(WRITING, "begin", 1),
+    rarely(WRITING, "begin_archive", 1),
     (CLUSTER, "KafkaMoves.store_job", 2),
     rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
     ("reconciler.providers.brokers.ledger", "Ledger.change", 4),
     ("reconciler.providers.brokers.admin", "configure_topic", 1),
     rarely("reconciler.providers.brokers.seal", "Seals.seal_topic", 1),
-    rarely("reconciler.jobs.archive", "archive", 1),
-    rarely(WRITING, "describe", 1),
+    rarely("reconciler.jobs.archive", "archive_records", 1),
+    rarely(WRITING, "describe_archive", 1),
     rarely(CLUSTER, "KafkaMoves.store_job", 3),
     (CLUSTER, "KafkaMoves.delete_topic", 1),
-    rarely(WRITING, "tidy", 1),
-    (WRITING, "detach", 1),
+    rarely(WRITING, "delete_unnamed_objects", 1),
+    (WRITING, "detach_archive", 1),
     rarely(CLUSTER, "KafkaMoves.remove_job", 1),
 ]
 MOUNTING = [
     rarely(CLUSTER, "KafkaMoves.store_job", 1),
-    rarely(TAKING, "claim", 1),
+    rarely(TAKING, "claim_archive", 1),
     (CLUSTER, "KafkaMoves.create_topic", 1),
     rarely(CLUSTER, "KafkaMoves.store_job", 2),
-    ("reconciler.jobs.archive", "restore", 1),
+    ("reconciler.jobs.archive", "restore_records", 1),
     rarely(CLUSTER, "KafkaMoves.store_job", 3),
     rarely(CLUSTER, "KafkaMoves.store_job", 4),
     rarely(CLUSTER, "KafkaMoves.restore_topic_configs", 1),
-    (TAKING, "settle", 1),
+    (TAKING, "settle_claim", 1),
     rarely(CLUSTER, "KafkaMoves.remove_job", 1),
 ]
 

@@ -103,7 +103,7 @@ def unplaced(rows: object) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("module", "name", "nth"),
     [
-        ("reconciler.jobs.copy", "fill", 1),
+        ("reconciler.jobs.copy", "fill_topic", 1),
         ("reconciler.providers.brokers.mounts", "KafkaMoves.suspend_retention", 1),
         ("reconciler.providers.brokers.mounts", "KafkaMoves.refuse_all_producers", 1),
         ("reconciler.providers.brokers.mounts", "KafkaMoves.switch_groups", 1),

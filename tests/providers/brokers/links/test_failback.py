@@ -232,7 +232,7 @@ def test_a_restore_that_dies_after_any_write_is_gone_on_with(
         if pair.at["west"].links.list_mirrors() == [] or _status(pair.at["west"], pair.name) is not _M.ACTIVE:
             pair.driver.restore("west", pair.name, "keep")
         pair.assert_back(kept=diverged)
-    assert nth > len({"join", "record_end_offsets", "advance", "record_agreement"})
+    assert nth > len({"convert_to_mirror", "record_end_offsets", "advance_state", "record_agreement"})
     assert ("delete_records_below" in made) is bool(diverged)
 
 
@@ -563,7 +563,7 @@ def test_what_others_write_at_any_step_of_a_restore_reaches_both_sides_or_is_nam
             assert foreign(pair, "west") == len(strangers.on_west)
             is_open = nth >= strangers.made.index("remove_seal")
             assert is_open or not strangers.on_west, "west is shut until it is a mirror"
-            assert "put" in strangers.made
+            assert "seal_topic" in strangers.made
         assert len(strangers.on_east) in {0, 20}
         ways.add((why is None, len(strangers.on_west)))
     assert ways == {(True, 0), (False, 3), (True, 3)}
