@@ -10,9 +10,9 @@ from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.cluster_facts import ClusterFacts
-from reconciler.providers.brokers.dialect import KAFKA as DIALECT
 from reconciler.providers.brokers.faults import SECURITY_DISABLED
 from reconciler.providers.brokers.provider import BrokersProvider
+from reconciler.providers.brokers.translate import KAFKA as DIALECT
 from reconciler.providers.brokers.translate import OWN, ConfigState
 from reconciler.resources.acls import OPERATIONS, is_about_writing
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport

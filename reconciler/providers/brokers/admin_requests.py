@@ -30,8 +30,8 @@ from reconciler.runtime.retry import pause, skip_check
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
-    from reconciler.providers.brokers.dialect import Dialect
     from reconciler.providers.brokers.offsets import Place
+    from reconciler.providers.brokers.translate import Dialect
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Resource
 

@@ -11,10 +11,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
-from reconciler.providers.brokers.dialect import KAFKA, Dialect
 from reconciler.providers.brokers.faults import UNDONE, translate_code, translate_error
 from reconciler.providers.brokers.security import build_admin_settings
-from reconciler.providers.brokers.translate import BROKER, TOPIC, ClusterDescription, ConfigState, TopicMetadata
+from reconciler.providers.brokers.translate import (
+    BROKER,
+    KAFKA,
+    TOPIC,
+    ClusterDescription,
+    ConfigState,
+    Dialect,
+    TopicMetadata,
+)
 from reconciler.resources.acls import AccessBinding
 from reconciler.runtime.retry import Backoff, pause
 

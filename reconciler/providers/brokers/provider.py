@@ -16,12 +16,12 @@ from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.brokers.admin_requests import apply_reassignments, read_reassignments
 from reconciler.providers.brokers.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
 from reconciler.providers.brokers.cluster_facts import ClusterFacts
-from reconciler.providers.brokers.dialect import Dialect
 from reconciler.providers.brokers.faults import hidden_topic_error
 from reconciler.providers.brokers.links.links import KafkaLinks, is_about_links
 from reconciler.providers.brokers.translate import (
     ClusterNaming,
     ConfigState,
+    Dialect,
     PlacedRules,
     ResourceModels,
     TopicMetadata,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
-from reconciler.providers.brokers.dialect import Dialect
 from reconciler.providers.brokers.provider import BrokersProvider
+from reconciler.providers.brokers.translate import Dialect
 from reconciler.providers.redpanda.admin_facts import AdminFacts
 from reconciler.providers.redpanda.capabilities import read_capabilities
 from reconciler.providers.redpanda.client import AdminClient

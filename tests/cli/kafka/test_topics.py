@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import TopicPartition as KafkaPlace
 
 from reconciler.providers import kafka
-from reconciler.providers.brokers.dialect import KAFKA
+from reconciler.providers.brokers.translate import KAFKA
 from tests.cli.kafka.conftest import CLUSTER, TOPIC, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.rawrecords import ODD, read_raw, write_raw
