@@ -241,7 +241,9 @@ class TopicMover:
             else:
                 message = f"the migration of topic {move.name} has ended, and it is {'' if move.is_mount else 'still '}"
                 message += "missing" if move.is_mount else "there"
-                move.error = UserError(message, hint="Somebody cancelled it, or changed the topic since: plan again.")
+                move.error = UserError(
+                    message, hint="It was cancelled, or another process changed the topic: plan again."
+                )
 
     def _give_up(self, moves: Sequence[TopicMove], number: int, state: str) -> None:
         """Cancel a migration that takes too long, wait for that, and delete its record."""
