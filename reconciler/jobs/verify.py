@@ -53,7 +53,7 @@ class DeepReading:
 
     def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[PartitionPair], progress: Report) -> None:
         self._progress = progress
-        self._list_pieces = [piece for pair in both for piece in _list_pieces(left, right, pair)]
+        self._pieces = [piece for pair in both for piece in _list_pieces(left, right, pair)]
         lacking = (
             frozenset(pair.partition for pair in both if pair.left is None),
             frozenset(pair.partition for pair in both if pair.right is None),
@@ -71,11 +71,11 @@ class DeepReading:
             self._report_progress(done, engine.clock() - began)
 
     def _run_rounds(self, engine: Engine) -> Iterator[list[DigestPair]]:
-        if not self._list_pieces:
+        if not self._pieces:
             return
         tasks = Tasks(engine)
-        with tasks.choose_engine(sum(piece.stored_bytes for piece in self._list_pieces), "reconciler: verify"):
-            for pieces in iter_rounds(self._list_pieces, tasks.budget):
+        with tasks.choose_engine(sum(piece.stored_bytes for piece in self._pieces), "reconciler: verify"):
+            for pieces in iter_rounds(self._pieces, tasks.budget):
                 began = engine.clock()
                 readings, error = tasks.run(pieces, self._read, what="comparing records")
                 if error is not None:
@@ -84,14 +84,12 @@ class DeepReading:
                 yield readings
 
     def _report_progress(self, done: Sequence[DigestPair], seconds: float) -> None:
-        share = sum(reading.offsets.length for reading in done) / sum(
-            piece.offsets.length for piece in self._list_pieces
-        )
-        stored = sum(piece.stored_bytes for piece in self._list_pieces)
+        share = sum(reading.offsets.length for reading in done) / sum(piece.offsets.length for piece in self._pieces)
+        stored = sum(piece.stored_bytes for piece in self._pieces)
         self._progress(
             JobProgress(
                 records=sum(reading.left.records for reading in done),
-                records_total=sum(piece.records for piece in self._list_pieces),
+                records_total=sum(piece.records for piece in self._pieces),
                 bytes=int(stored * share),
                 bytes_total=stored,
                 seconds=seconds,

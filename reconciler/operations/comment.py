@@ -63,12 +63,10 @@ def write_comment(
     try:
         body = fit_comment(text, forge.limit, forge.measure_text)
         if deletes_empty and marker.items == 0:
-            list_own_comments = forge.list_own_comments(number, marker.is_at_start_of)
-            for old in list_own_comments:
+            comments = forge.list_own_comments(number, marker.is_at_start_of)
+            for old in comments:
                 forge.delete_comment(number, old)
-            return CommentResult(
-                "deleted" if list_own_comments else "none", marker, forge.title, number, None, 0, is_cut=False
-            )
+            return CommentResult("deleted" if comments else "none", marker, forge.title, number, None, 0, is_cut=False)
         did, current, older = _update_or_create(forge, number, marker, body)
         collapsed = _collapse_older(invocation, forge, number, older)
         if labels:

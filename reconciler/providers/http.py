@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -33,6 +34,8 @@ _ANSWER_MAX: Final = 64 << 20
 _CHUNK_BYTES: Final = 64 << 10
 _MESSAGE_CHARACTERS: Final = 300
 _HOPS: Final = 3
+_LEAST_S: Final = 1.0
+"""Least time that an address gets for its answer."""
 _BUSY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 _UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
 
@@ -76,6 +79,28 @@ class HttpAnswer:
         return to_one_line(text)[:_MESSAGE_CHARACTERS]
 
 
+@dataclass(frozen=True)
+class HttpLogin:
+    """Login to an HTTP API. Its values are read on the first request."""
+
+    read_headers: Callable[[], Mapping[str, str]]
+    """Reads the headers of each request."""
+    build_context: Callable[[], ssl.SSLContext]
+    """Builds the TLS context for https addresses."""
+    hint: str
+    """What to check if the login is rejected."""
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of each request."""
+        return self.read_headers()
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """TLS context for https addresses."""
+        return self.build_context()
+
+
 @dataclass(slots=True)
 class HttpApi:
     """HTTP API of one cluster. Thread-safe; connects on the first request."""
@@ -83,12 +108,12 @@ class HttpApi:
     name: str
     """Prefix of each message, such as `cluster west: Admin API`."""
     addresses: Sequence[str]
-    read_headers: Callable[[], Mapping[str, str]]
-    make_context: Callable[[], ssl.SSLContext | None]
+    field_name: str
+    """Field of the Cluster that declares the addresses."""
     timeout_s: float
     """Limit in seconds of one request with its retries."""
-    login_hint: str
-    _pools: dict[str, PoolManager] = field(default_factory=dict)
+    login: HttpLogin
+    _pools: dict[tuple[str, str], PoolManager] = field(default_factory=dict)
 
     def read(self, path: str) -> HttpAnswer:
         """Send a GET until an address responds.
@@ -114,11 +139,12 @@ class HttpApi:
         tries = Tries(_BACKOFF, within_s=self.timeout_s)
         while True:
             problems: list[str] = []
-            for address in self.addresses:
+            for position, address in enumerate(self.addresses):
+                left = (self.timeout_s - tries.elapsed_s) / (len(self.addresses) - position)
                 try:
-                    answer = self._follow(method, address, path, body)
+                    answer = self._follow(method, address, path, body, max(_LEAST_S, left))
                 except exceptions.HTTPError as error:
-                    problems.append(self._describe(address, error))
+                    problems.append(self._explain(address, error))
                     if not is_repeatable and not isinstance(error, _UNSENT):
                         raise self._unanswered_error(problems[-1]) from error
                     continue
@@ -133,32 +159,34 @@ class HttpApi:
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
             tries.wait()
 
-    def _follow(self, method: str, address: str, path: str, body: bytes | None) -> HttpAnswer:
+    def _follow(self, method: str, address: str, path: str, body: bytes | None, limit_s: float) -> HttpAnswer:
         url = address.rstrip("/") + path
         for _ in range(_HOPS):
-            status, headers, content = self._send_once(method, url, body)
+            status, headers, content = self._send_once(method, url, body, limit_s)
             if status != HTTPStatus.TEMPORARY_REDIRECT:
                 break
             url = headers.get("Location", "")
             if _origin(url) not in map(_origin, self.addresses):
                 message = f"{self.name}: {address} redirects to {to_one_line(url) or 'nowhere'}, which is not declared"
-                hint = (
-                    f"Add it to {', '.join(self.addresses[:1])} in the Cluster: a login is sent to declared hosts only."
-                )
+                hint = f"Add it to {self.field_name} of the Cluster: the login is sent to declared addresses only."
                 raise UserError(message, hint=hint)
         else:
             raise exceptions.ConnectTimeoutError(f"more than {_HOPS} redirects")
         return HttpAnswer(status, content, f"{self.name} ({address})")
 
-    def _send_once(self, method: str, url: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Accept": "application/json", **self.read_headers()}
+    def _send_once(
+        self, method: str, url: str, body: bytes | None, limit_s: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {"Accept": "application/json", **self.login.headers}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        pool = self._pools.get(url.partition("/v1")[0])
+        origin = _origin(url)
+        pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools.setdefault(url.partition("/v1")[0], open_pool(url, self.make_context()))
+            context = self.login.context if origin[0] == "https" else None
+            pool = self._pools.setdefault(origin, open_pool(url, context))
         with pool.request(
-            method, url, body=body, headers=headers, timeout=self.timeout_s, redirect=False, preload_content=False
+            method, url, body=body, headers=headers, timeout=limit_s, redirect=False, preload_content=False
         ) as answer:
             content = bytearray()
             while chunk := answer.read1(_CHUNK_BYTES):
@@ -171,10 +199,11 @@ class HttpApi:
     def _checked(self, answer: HttpAnswer) -> HttpAnswer:
         if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             message = f"{answer.where} refuses the login ({answer.status}): {answer.message}"
-            raise NotAuthorizedError(message, hint=self.login_hint)
+            raise NotAuthorizedError(message, hint=self.login.hint)
         return answer
 
-    def _describe(self, address: str, error: exceptions.HTTPError) -> str:
+    def _explain(self, address: str, error: exceptions.HTTPError) -> str:
+        """Return why an address did not respond; raise for what a retry cannot change."""
         cause = find_root_cause(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             message = f"{self.name}: the certificate of {address} is not trusted: {cause.verify_message}"

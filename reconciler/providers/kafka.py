@@ -10,11 +10,10 @@ from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.cluster_facts import ClusterFacts
-from reconciler.providers.brokers.faults import SECURITY_DISABLED
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.brokers.translate import KAFKA as DIALECT
 from reconciler.providers.brokers.translate import OWN, ConfigState
-from reconciler.resources.acls import OPERATIONS, is_about_writing
+from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, build_kafka_catalog
 
@@ -93,7 +92,6 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
 
     `may_hide` is false, because declared and recorded topics are read by name.
     """
-    seen, (bindings, acl_code) = look.cluster, look.bindings
     # Empty if hidden.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look, known)
@@ -102,26 +100,13 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
     configs |= {
         key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None
     }
-    lacks = {"max_replication_factor": _count_alive(len(seen.brokers)), **_explain_missing_tiering(broker, topic)}
-    if acl_code:
-        lacks["acls"] = (
-            "no authorizer is configured"
-            if acl_code == SECURITY_DISABLED
-            else "the principal of reconciler may not see its access rules: it needs DESCRIBE on the cluster"
-        )
+    missing = _explain_missing_tiering(broker, topic)
+    shared = look.add_to(KAFKA, principal, is_open=_is_open(broker))
     return replace(
-        KAFKA,
-        tiering="tiering" not in lacks,
-        untiering="untiering" not in lacks,
-        acls=not acl_code,
-        access=replace(
-            KAFKA.access,
-            write_rules=frozenset(entry for entry in bindings if is_about_writing(entry)),
-            principal=principal,
-            is_open=acl_code == SECURITY_DISABLED or _is_open(broker),
-        ),
-        max_replication_factor=len(seen.brokers),
-        lacks=lacks,
+        shared,
+        tiering="tiering" not in missing,
+        untiering="untiering" not in missing,
+        lacks={**shared.lacks, **missing},
         configs=configs,
         defaults={
             key: str(canonicalize_field(CONFIGS + key, value, configs))
@@ -151,10 +136,6 @@ def _is_open(broker: Mapping[str, ConfigState]) -> bool:
     """Return whether principals without ACLs are allowed. Brokers hide this setting's value, so listed means true."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
-
-
-def _count_alive(brokers: int) -> str:
-    return "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"
 
 
 def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:

@@ -121,7 +121,10 @@ class Capabilities:
     """
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
     object_storage: str = ""
-    """Object storage in the cluster's own properties, such as `s3://topics`; empty if files declare it."""
+    """Object storage in the cluster's own properties, such as `s3://topics`; empty if files declare it.
+
+    Such a cluster does not tell where its topics are in that storage.
+    """
     tells_own: bool = True
     """Whether the platform distinguishes set configs from defaults.
 

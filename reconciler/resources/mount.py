@@ -195,9 +195,14 @@ class MountSource:
 
     location: str
     recoverable: RecoverableTopic | None
-    """Topic in object storage; `None` if it is still attached, so that this plan detaches it first."""
+    """Topic in object storage; `None` if it is still attached, or if only the platform can read it."""
     unmounts: Address | None = None
     """Mounting of this plan that detaches the topic."""
+
+    @property
+    def is_content_unknown(self) -> bool:
+        """Whether the topic is detached and only the platform can read it."""
+        return self.recoverable is None and self.unmounts is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,48 +70,6 @@ _SINCE: Final[Mapping[tuple[int, int], tuple[ConfigKey, ...]]] = MappingProxyTyp
     }
 )
 
-NEVER_REPORTED: Final = frozenset(
-    {
-        "file.delete.delay.ms",
-        "flush.messages",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "message.downconversion.enable",
-        "message.format.version",
-        "message.timestamp.difference.max.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "unclean.leader.election.enable",
-    }
-)
-"""Kafka configs that Redpanda accepts, ignores and does not report (redpanda.md, 13). They cannot be managed."""
-
-VALID_IN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            (
-                "initial.retention.local.target.bytes",
-                "initial.retention.local.target.ms",
-                "redpanda.remote.allowgaps",
-                "remote.read",
-                "remote.write",
-                "retention.local.target.bytes",
-                "retention.local.target.ms",
-            ),
-            frozenset({"unset", "tiered"}),
-        ),
-        "remote.delete": frozenset({"unset", "tiered", "cloud"}),
-        **dict.fromkeys(
-            ("flush.bytes", "flush.ms", "segment.bytes", "segment.ms", "write.caching"),
-            frozenset({"unset", "local", "tiered"}),
-        ),
-    }
-)
-"""Storage modes in which a config has an effect. Absent configs have an effect in all (redpanda.md, R5)."""
-
 REDPANDA_INTERNAL: Final = (
     "__consumer_offsets",
     "__transaction_state",

@@ -35,9 +35,10 @@ def redpanda_server() -> Iterator[Redpanda]:
 
 @pytest.fixture
 def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
-    """Return the shared cluster; faults that a test asked for end with it."""
+    """Return the shared cluster; faults that a test asked for end with it, and its migrations."""
     yield redpanda_server
     redpanda_server.faults.clear()
+    redpanda_server.migrations.forget()
 
 
 @pytest.fixture

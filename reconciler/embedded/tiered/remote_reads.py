@@ -65,7 +65,7 @@ class OpenSegment:
         self._coming: dict[ByteSpan, Future[HeldBytes]] = {}
         self._held: dict[ByteSpan, HeldBytes] = {}
         self._seen: set[ByteSpan] = set()
-        self._list_needed_operations: set[int] = set()
+        self._needed_offsets: set[int] = set()
         self._is_closed = False
 
     @property
@@ -85,8 +85,8 @@ class OpenSegment:
             borders = [0, *_list_borders(self._metadata, self._source.size)]
             wanted = ByteSpan(borders[groups[0]], borders[groups[-1] + 1]) if groups else ByteSpan(0, 0)
             chunks = find_overlapping_chunks(chunks, wanted)
-        self._list_needed_operations = {chunk.start for chunk in chunks}
-        self._machine.cache.needs.add(self._source.name, self._list_needed_operations)
+        self._needed_offsets = {chunk.start for chunk in chunks}
+        self._machine.cache.needs.add(self._source.name, self._needed_offsets)
         return chunks
 
     def fetch_chunk(self, span: ByteSpan) -> Future[HeldBytes]:
@@ -124,8 +124,8 @@ class OpenSegment:
     def close(self) -> None:
         """Release all chunks."""
         self._is_closed = True
-        self._machine.cache.needs.remove(self._source.name, self._list_needed_operations)
-        self._list_needed_operations = set()
+        self._machine.cache.needs.remove(self._source.name, self._needed_offsets)
+        self._needed_offsets = set()
         for span, future in self._coming.items():
             self._machine.ahead.add(span.length)
             if not future.cancel():
@@ -155,8 +155,8 @@ class OpenSegment:
             held = coming.result()
             del self._coming[span]
             self._held[span] = held
-        if span.start in self._list_needed_operations:
-            self._list_needed_operations.remove(span.start)
+        if span.start in self._needed_offsets:
+            self._needed_offsets.remove(span.start)
             self._machine.cache.needs.remove(self._source.name, [span.start])
         return held.content
 

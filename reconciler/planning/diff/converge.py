@@ -580,12 +580,15 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 
 def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
+    """Return a topic with the acting values of declared configs that its platform reports as unset."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return before
     acting = {**capabilities.defaults, **before.topic.initial}
-    declared = read_own_configs(sides.wanted.resource).keys() & acting.keys()
-    configs = {**{key: acting[key] for key in declared}, **topic.spec.configs}
+    unset = read_own_configs(sides.wanted.resource).keys() & acting.keys() - topic.spec.configs.keys()
+    if not unset:
+        return before
+    configs = {**topic.spec.configs, **{key: acting[key] for key in unset}}
     spec = topic.spec.model_copy(update={"configs": dict(sorted(configs.items()))})
     return replace(before, resource=topic.model_copy(update={"spec": spec}))
 

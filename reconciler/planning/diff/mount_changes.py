@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -148,8 +148,8 @@ def _predict_mounted_topic(sides: AddressView, source: MountSource, situation: S
         stored = source.recoverable
         partitions, factor, initial = stored.partitions, stored.replication_factor, stored.initial
         own, all_set = stored.own, stored.configs
-    elif source.unmounts is None:
-        return Observed(topic)  # only the platform reads its content, and sets the declared configs after the mount
+    elif source.is_content_unknown:
+        return Observed(topic)  # the platform sets the declared configs after the mount
     else:
         seen = _find_topic_to_detach(source, situation)
         if seen is None or not isinstance(seen.resource, Topic):
@@ -273,21 +273,22 @@ def _continue_migration(
     )
 
 
-def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+def _read_declared_configs(mounting: Mounting, situation: Situation) -> Mapping[str, str]:
     wanted = situation.wanted.get(get_mounted_topic(mounting))
-    configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
+    return wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
+
+
+def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+    configs = _read_declared_configs(mounting, situation)
     retention = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
     return {"retention": retention} if retention else {}
 
 
-def _read_declared_configs(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+def _read_configs_to_set(mounting: Mounting, situation: Situation) -> dict[str, Value]:
     """Return the configs to set after a mount whose content is unknown until then."""
-    source = situation.request.stored.mounts.get(mounting.address)
-    is_known = isinstance(source, MountSource) and (source.recoverable is not None or source.unmounts is not None)
-    wanted = situation.wanted.get(get_mounted_topic(mounting))
-    if is_known or wanted is None or not isinstance(wanted.resource, Topic) or not wanted.resource.spec.configs:
-        return {}
-    return {"configs": dict(wanted.resource.spec.configs)}
+    source, configs = situation.request.stored.mounts.get(mounting.address), _read_declared_configs(mounting, situation)
+    is_unknown = isinstance(source, MountSource) and source.is_content_unknown
+    return {"configs": dict(configs)} if is_unknown and configs else {}
 
 
 def _is_moved_here(topic: Address, situation: Situation) -> bool:
@@ -305,9 +306,8 @@ def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, de
         decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING, after=source.unmounts))
         return
     decision.actions.append(_plan_mount_transition(sides, mounting, None, source.location, situation))
-    wanted = situation.wanted.get(get_mounted_topic(mounting))
     if source.recoverable is not None:
-        own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
+        own = _read_declared_configs(mounting, situation)
         configs = {key: (value, "") for key, value in {**source.recoverable.configs, **own}.items()}
         message = describe_expiring_records(configs, source.recoverable, situation.request.now_ms)
         if message is not None:
@@ -342,7 +342,7 @@ def _plan_mount_transition(
         more = _read_declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
         parameters |= {"by": BY_JOBS, **more}
     elif topic is None:
-        parameters |= _read_declared_configs(mounting, situation)
+        parameters |= _read_configs_to_set(mounting, situation)
     return Transition(
         address=sides.address,
         machine=machine.name,

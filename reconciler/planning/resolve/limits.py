@@ -203,7 +203,8 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
             if not is_harmless(key, configs[key], default):
                 yield describe_unsupported(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
         elif key not in known:
-            hint = format_suggestion(find_similar(key, known), otherwise="Remove it.")
+            near = [name for name in known if key.endswith(f".{name}")] or find_similar(key, known)
+            hint = format_suggestion(near, otherwise="Remove it.")
             yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
 
 

@@ -113,19 +113,19 @@ def _shows_change(
     own = select_own_configs(configs) if isinstance(configs, Mapping) else {}
     shown = {key: state.value for key, state in configs.items()} if isinstance(configs, Mapping) else {}
     return all(
-        _is_equal_config(key, own.get(key), value)
-        or (value is not None and not tells_own and _is_equal_config(key, shown.get(key), value))
+        is_equal_config(key, own.get(key), value)
+        or (value is not None and not tells_own and is_equal_config(key, shown.get(key), value))
         for key, value in change.configs.items()
     )
 
 
-def _is_equal_config(key: str, left: str | None, right: str | None) -> bool:
+def is_equal_config(key: str, left: str | None, right: str | None) -> bool:
     """Compare two config values, which brokers may format differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
 def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
-    return left.keys() == right.keys() and all(_is_equal_config(key, value, right[key]) for key, value in left.items())
+    return left.keys() == right.keys() and all(is_equal_config(key, value, right[key]) for key, value in left.items())
 
 
 def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
@@ -278,7 +278,7 @@ class TopicBatch:
                 continue
             values = {key: state.value for key, state in configs.items()}
             ignored = [
-                key for key, value in change.spec.configs.items() if not _is_equal_config(key, values.get(key), value)
+                key for key, value in change.spec.configs.items() if not is_equal_config(key, values.get(key), value)
             ]
             if ignored:
                 message = f"topic {change.name} was created, and its brokers ignored {', '.join(sorted(ignored))}"
@@ -301,7 +301,7 @@ class TopicBatch:
     def _has_configs(self, seen: Mapping[str, ConfigState], wanted: Mapping[str, str]) -> bool:
         if self._client.dialect.tells_own:
             return _are_equal_configs(select_own_configs(seen), wanted)
-        return all(key in seen and _is_equal_config(key, seen[key].value, value) for key, value in wanted.items())
+        return all(key in seen and is_equal_config(key, seen[key].value, value) for key, value in wanted.items())
 
     def _change_topics(self) -> None:
         """Change configs, partitions and replicas. Changes that need several requests are validated first."""

@@ -291,20 +291,19 @@ class KafkaClient:
 
         `keys` limits the configs. `node` is the broker to ask.
         """
+        wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
+        ours = self.dialect.map_wire_names()
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
-            wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
             wanted = [(TOPIC, name, wire_keys) for name in names[begin:][:_CONFIGS_AT_ONCE]]
             # A named broker may be down, so do not retry.
             is_only_once = node is not None
             for result in self._describe_configs(
                 wanted, node, doing="reading configs of topics", is_only_once=is_only_once
             ):
-                yield result.resource_name, result.error_code or self._with_our_names(result.configs)
-
-    def _with_our_names(self, configs: Mapping[str, ConfigState]) -> Mapping[str, ConfigState]:
-        if not self.dialect.config_names:
-            return configs
-        return {self.dialect.from_wire(key): state for key, state in configs.items()}
+                configs = result.configs
+                if ours:
+                    configs = {ours.get(key, key): state for key, state in configs.items()}
+                yield result.resource_name, result.error_code or configs
 
     def read_dynamic_configs(self) -> Mapping[str, ConfigState]:
         """Return the cluster-wide dynamic configs of brokers."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
 from reconciler.providers.brokers.client import KafkaClient, read_bindings
+from reconciler.providers.brokers.faults import SECURITY_DISABLED
 from reconciler.providers.brokers.translate import ClusterDescription, ConfigState
-from reconciler.resources.acls import AccessBinding
+from reconciler.resources.acls import AccessBinding, is_about_writing
+from reconciler.resources.inventory import Capabilities
 
 _DYNAMIC_BROKER: Final = 2
 """Source of a dynamic config of one broker."""
@@ -42,6 +44,28 @@ class ClusterFacts:
             return self._read_configs(first, others)
         except NotAuthorizedError as error:
             return error
+
+    def add_to(self, base: Capabilities, principal: str | None, *, is_open: bool) -> Capabilities:
+        """Return a platform's capabilities with those that its brokers decide: access rules, and replicas.
+
+        `principal` and `is_open` are described in `AccessControl`.
+        """
+        bindings, code = self.bindings
+        brokers = len(self.cluster.brokers)
+        lacks = {"max_replication_factor": "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"}
+        if code:
+            lacks["acls"] = (
+                "no authorizer is configured"
+                if code == SECURITY_DISABLED
+                else "the principal of reconciler may not see its access rules: it needs DESCRIBE on the cluster"
+            )
+        access = replace(
+            base.access,
+            write_rules=frozenset(entry for entry in bindings if is_about_writing(entry)),
+            principal=principal,
+            is_open=is_open or code == SECURITY_DISABLED,
+        )
+        return replace(base, acls=not code, access=access, max_replication_factor=brokers, lacks=lacks)
 
     def find_overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
         """Yield (config, broker, value) for values of `keys` that single brokers override.

@@ -35,9 +35,9 @@ class Dialect:
         """Return the brokers' name of a topic config."""
         return self.config_names.get(config, config)
 
-    def from_wire(self, config: str) -> str:
-        """Return the name that files use for a broker's topic config."""
-        return next((ours for ours, theirs in self.config_names.items() if theirs == config), config)
+    def map_wire_names(self) -> Mapping[str, str]:
+        """Return the names that files use by the brokers' names, if they differ."""
+        return {theirs: ours for ours, theirs in self.config_names.items()}
 
 
 KAFKA: Final = Dialect("kafka", tells_own=True, replication="reassignment", records_at_once=9_000)

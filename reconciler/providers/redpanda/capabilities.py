@@ -7,21 +7,36 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.planning.fields import CONFIGS, canonicalize_field
-from reconciler.providers.brokers.faults import SECURITY_DISABLED
-from reconciler.resources.acls import OPERATIONS, is_about_writing
+from reconciler.providers.brokers.translate import Dialect
+from reconciler.providers.redpanda.properties import format_property
+from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.inventory import AccessControl, Capabilities
 from reconciler.resources.kafka_configs import ConfigKey, ConfigType
-from reconciler.resources.redpanda_configs import PROPERTY_OF, REDPANDA_INTERNAL, redpanda_configs
+from reconciler.resources.redpanda_configs import (
+    PROPERTY_OF,
+    REDPANDA_INTERNAL,
+    STORAGE_MODE,
+    WIRE_NAMES,
+    redpanda_configs,
+)
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
     from reconciler.providers.redpanda.admin_facts import AdminFacts
 
+DIALECT: Final = Dialect(
+    "redpanda",
+    tells_own=False,
+    replication="config",
+    records_at_once=None,
+    config_names=WIRE_NAMES,
+    fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
+)
 REDPANDA: Final = Capabilities(
-    platform="redpanda",
+    platform=DIALECT.platform,
     namespaces_are_rules=True,
     tiering_words="directions",
-    tells_own=False,
+    tells_own=DIALECT.tells_own,
     acls=True,
     access=AccessControl(denies_are_final=True, operations=OPERATIONS),
     quotas=True,
@@ -37,32 +52,17 @@ def read_capabilities(
     look: ClusterFacts, admin: AdminFacts, listed: Mapping[str, str], principal: str | None
 ) -> Capabilities:
     """Return the limits of a cluster; `listed`: configs of an existing topic, `principal`: see `AccessControl`."""
-    bindings, acl_code = look.bindings
     configs = redpanda_configs(listed, admin.version)
-    lacks = {"max_replication_factor": f"{len(look.cluster.brokers)} brokers are alive"}
-    if (why := admin.explain_missing_tiering()) is not None:
-        lacks |= dict.fromkeys(("tiering", "untiering", "mountings"), why)
-    if acl_code:
-        lacks["acls"] = (
-            "no authorizer is configured"
-            if acl_code == SECURITY_DISABLED
-            else "the principal of reconciler may not see its access rules: it needs DESCRIBE on the cluster"
-        )
+    is_open = admin.properties.get("kafka_enable_authorization") is False or not admin.properties.get("enable_sasl")
+    shared = look.add_to(REDPANDA, principal, is_open=is_open)
+    why = admin.explain_missing_tiering()
+    missing = {} if why is None else dict.fromkeys(("tiering", "untiering", "mountings"), why)
     return replace(
-        REDPANDA,
-        tiering="tiering" not in lacks,
-        untiering="untiering" not in lacks,
-        mountings="mountings" not in lacks,
-        acls=not acl_code,
-        access=replace(
-            REDPANDA.access,
-            write_rules=frozenset(entry for entry in bindings if is_about_writing(entry)),
-            principal=principal,
-            is_open=admin.properties.get("kafka_enable_authorization") is False
-            or not admin.properties.get("enable_sasl"),
-        ),
-        max_replication_factor=len(look.cluster.brokers),
-        lacks=lacks,
+        shared,
+        tiering=why is None,
+        untiering=why is None,
+        mountings=why is None,
+        lacks={**shared.lacks, **missing},
         configs=configs,
         object_storage=admin.object_storage(),
         defaults=dict(_read_defaults(admin.properties, configs)),
@@ -74,21 +74,10 @@ def _read_defaults(properties: Mapping[str, Any], configs: Mapping[str, ConfigKe
     """Yield the default of each topic config that a cluster property determines; null is unlimited."""
     for key, names in PROPERTY_OF.items():
         name = next((name for name in names if name in properties), None)
-        if name is None or key not in configs:
+        if name is None or key not in configs or (properties[name] is None and configs[key].minimum != -1):
             continue
-        value = properties[name]
-        if value is None:
-            if configs[key].minimum != -1:
-                continue
-            value = -1
-        yield (
-            key,
-            str(
-                canonicalize_field(
-                    CONFIGS + key, str(value).lower() if value is True or value is False else str(value), configs
-                )
-            ),
-        )
+        value = "-1" if properties[name] is None else format_property(properties[name])
+        yield key, str(canonicalize_field(CONFIGS + key, value, configs))
 
 
 _TYPES: Final[Mapping[str, ConfigType]] = {"boolean": "boolean", "integer": "integer", "number": "double"}

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.providers.brokers.security import Tls
-from reconciler.providers.http import HttpAnswer, HttpApi
+from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin
 from reconciler.providers.secrets import resolve_secret
 
 if TYPE_CHECKING:
     import ssl
 
     from reconciler.providers.protocol import Edge
-    from reconciler.resources.cluster import AdminSpec, Cluster, RedpandaConnection, SecuritySpec
+    from reconciler.resources.cluster import Cluster, RedpandaConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,13 @@ class AdminClient:
         """Connect to nothing; secrets are resolved by the first request."""
         connection = cast("RedpandaConnection", declared.spec.connection)
         self.name = declared.metadata.name
-        login = _Login(connection.admin, connection.security, edge, f"{declared.address}: spec.redpanda")
+        login = _make_login(connection, edge, f"{declared.address}: spec.redpanda")
         self._api = HttpApi(
             f"cluster {self.name}: Admin API",
             connection.admin_urls,
-            login.headers,
-            login.context,
+            "adminUrls",
             connection.admin_timeout / 1000,
-            "Check username and password of `admin` in the Cluster, or those of `security`: it must be a superuser.",
+            login,
         )
 
     def list_nodes(self) -> Sequence[Node]:
@@ -122,7 +121,7 @@ class AdminClient:
         if answer.status == HTTPStatus.BAD_REQUEST:
             message = f"{answer.where} refuses properties: {'; '.join(_describe_refused_properties(answer))}"
             raise UserError(message, hint="Correct them in the Cluster, and plan again.")
-        return int(_object(self._checked(answer, "change properties")).get("config_version", -1))
+        return int(_object(_check_success(answer, "change properties").json()).get("config_version", -1))
 
     def list_mountable(self) -> Sequence[MountableEntry]:
         """Return the mountable topics of the object storage."""
@@ -157,7 +156,7 @@ class AdminClient:
         answer = self._api.read(f"/v1/migrations/{number}")
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        return _task(_object(self._checked(answer, f"read migration {number}")))
+        return _task(_object(_check_success(answer, f"read migration {number}").json()))
 
     def request_action(self, number: int, verb: str) -> bool:
         """Request `cancel` or another action; return whether the migration exists. Repeatable.
@@ -174,50 +173,51 @@ class AdminClient:
         return self._exists(self._api.change("DELETE", path, is_repeatable=True), f"delete migration {number}")
 
     def _begin(self, path: str, topics: Sequence[object], doing: str) -> int:
-        answer = self._checked(self._api.change("POST", path, {"topics": topics}), doing)
-        return int(_object(answer).get("id", -1))
+        answer = _check_success(self._api.change("POST", path, {"topics": topics}), doing)
+        number = _object(answer.json()).get("id")
+        if not isinstance(number, int):
+            message = f"{answer.where}: the answer to {doing} names no migration"
+            raise UnansweredError(message, hint="Run the same command again: it checks what has begun.")
+        return number
 
     def _exists(self, answer: HttpAnswer, doing: str) -> bool:
         if answer.status == HTTPStatus.NOT_FOUND:
             return False
-        self._checked(answer, doing)
+        _check_success(answer, doing)
         return True
 
     def _get(self, path: str) -> Any:
-        return self._checked(self._api.read(path), f"read {path.partition('?')[0]}").json()
-
-    def _checked(self, answer: HttpAnswer, doing: str) -> Any:
-        if answer.is_success:
-            return answer
-        raise refusal_of(answer, doing)
+        return _check_success(self._api.read(path), f"read {path.partition('?')[0]}").json()
 
 
 KAFKA: Final = "kafka"
 """The only namespace of Redpanda whose topics clients see."""
 
 
-class _Login:
-    """Headers and certificates of the Admin API; by default those of the brokers."""
+_LOGIN_HINT: Final = (
+    "Check username and password of `admin` in the Cluster, or those of `security`: it must be a superuser."
+)
 
-    def __init__(self, admin: AdminSpec | None, security: SecuritySpec | None, edge: Edge, where: str) -> None:
-        self._admin, self._security, self._edge, self._where = admin, security, edge, where
 
-    def headers(self) -> Mapping[str, str]:
-        """Return the authorization; empty without a login."""
-        if self._admin is not None and self._admin.token is not None:
-            return {"Authorization": f"Bearer {resolve_secret(self._admin.token, self._edge.environ).reveal()}"}
-        login = self._admin if self._admin is not None else self._security
+def _make_login(connection: RedpandaConnection, edge: Edge, where: str) -> HttpLogin:
+    """Return the login of the Admin API: its own if declared, otherwise the user and certificates of the brokers."""
+    token = None if connection.admin is None else connection.admin.token
+    login = connection.security if connection.admin is None else connection.admin
+    where = f"{where}.{'security' if connection.admin is None else 'admin'}"
+
+    def read_headers() -> Mapping[str, str]:
+        if token is not None:
+            return {"Authorization": f"Bearer {resolve_secret(token, edge.environ).reveal()}"}
         if login is None or login.username is None or login.password is None:
             return {}
-        pair = f"{login.username}:{resolve_secret(login.password, self._edge.environ).reveal()}"
+        pair = f"{login.username}:{resolve_secret(login.password, edge.environ).reveal()}"
         return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
-    def context(self) -> ssl.SSLContext | None:
-        """Return the TLS context: the declared certificates, else the public authorities."""
-        block = "admin" if self._admin is not None else "security"
-        files = self._admin if self._admin is not None else self._security
-        tls = Tls() if files is None else Tls.read_files(files, self._edge, where=f"{self._where}.{block}")
-        return tls.build_context(where=f"{self._where}.{block}")
+    def build_context() -> ssl.SSLContext:
+        tls = Tls() if login is None else Tls.read_files(login, edge, where=where)
+        return tls.build_context(where=where)
+
+    return HttpLogin(read_headers, build_context, _LOGIN_HINT)
 
 
 _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
@@ -247,7 +247,7 @@ _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
 """Part of a message → our words and hint. Versions answer 400 or 500 for the same: the message decides (F-R-203)."""
 
 
-def refusal_of(answer: HttpAnswer, doing: str) -> ReconcilerError:
+def _build_refusal(answer: HttpAnswer, doing: str) -> ReconcilerError:
     """Return the error for a refused request; `doing` completes "cannot …"."""
     theirs = answer.message
     for part, (ours, hint) in _MEANINGS.items():
@@ -261,6 +261,12 @@ def refusal_of(answer: HttpAnswer, doing: str) -> ReconcilerError:
     if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return RetryableError(message, hint="See the log of the brokers, then run the same command again.")
     return UserError(message, hint="Correct it in the files, and plan again.")
+
+
+def _check_success(answer: HttpAnswer, doing: str) -> HttpAnswer:
+    if not answer.is_success:
+        raise _build_refusal(answer, doing)
+    return answer
 
 
 def _describe_refused_properties(answer: HttpAnswer) -> Iterator[str]:
@@ -290,8 +296,6 @@ def _task(row: Mapping[str, Any]) -> MountTask:
 
 
 def _object(content: Any) -> Mapping[str, Any]:
-    if isinstance(content, HttpAnswer):
-        content = content.json()
     return content if isinstance(content, dict) else {}
 
 

@@ -7,21 +7,22 @@ comparing topics, as ids of other clients look alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import (
     IncompleteError,
+    NotAuthorizedError,
     NotFoundError,
     ReconcilerError,
     RetryableError,
     UnansweredError,
     UserError,
 )
-from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
+from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState, is_in_progress
 from reconciler.planning.actions import ControlAction, Transition
-from reconciler.providers.brokers.admin import configure_topic
+from reconciler.providers.brokers.admin import configure_topic, is_equal_config
 from reconciler.providers.brokers.client import ABSENT
 from reconciler.providers.protocol import NO_REPLICAS, CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address, address_of, split_name
@@ -52,32 +53,38 @@ _POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
 _MOUNT_LIMIT_S: Final = 600.0
 """A mount of something that does not exist is retried by the cluster for ever."""
 _CANCEL_LIMIT_S: Final = 60.0
-_ENDED: Final = frozenset({"finished", "cancelled"})
+_ATTEMPTS: Final = 3
+"""Limit of requests whose answers are lost."""
 
 
 @dataclass(slots=True)
 class TopicMove:
-    """A mount or unmount of one topic, and what became of it."""
+    """A mount or unmount of one topic, and its result."""
 
     id: str
-    """Of the action."""
+    """Id of its action."""
     name: str
-    """The topic's name on the brokers."""
+    """Name of the topic on the brokers."""
     source: str
-    """For a mount: its name in object storage, or its location."""
+    """Location of a topic to mount."""
     is_mount: bool
-    limit_s: float | None
-    """`None`: it may take as long as it takes."""
-    configs: Mapping[str, str]
-    """What a mounted topic's file declares."""
+    timeout_s: float | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Configs that the file of a mounted topic declares."""
     task: int | None = None
-    """Id of its migration; `_FINISHED` once it has ended, `None` before it begins."""
+    """Id of its migration; `None` before it begins."""
+    has_ended: bool = False
     error: ReconcilerError | None = None
 
     @property
+    def limit_s(self) -> float | None:
+        """Longest time of its migration; `None` if there is no limit."""
+        return _MOUNT_LIMIT_S if self.timeout_s is None and self.is_mount else self.timeout_s
+
+    @property
     def is_open(self) -> bool:
-        """Whether it has not failed."""
-        return self.error is None
+        """Whether it has neither ended nor failed."""
+        return self.error is None and not self.has_ended
 
 
 def split_moves(actions: Sequence[ControlAction], naming: ClusterNaming) -> tuple[list[TopicMove], list[ControlAction]]:
@@ -92,18 +99,14 @@ def split_moves(actions: Sequence[ControlAction], naming: ClusterNaming) -> tupl
 
 
 def _to_move(action: Transition, mounting: Mounting, naming: ClusterNaming) -> TopicMove:
-    timeout_ms = action.parameters.get("timeout_ms")
-    is_mount = action.machine == MOUNT.name
-    source = str(action.parameters.get("source"))
-    limit_s = timeout_ms / 1000 if isinstance(timeout_ms, int) else _MOUNT_LIMIT_S if is_mount else None
-    configs: Any = action.parameters.get("configs")
+    timeout_ms, configs = action.parameters.get("timeout_ms"), action.parameters.get("configs")
     return TopicMove(
         action.id,
         naming.to_physical(mounting.topic_name),
-        source if "/" in source else naming.to_physical(source),
-        is_mount,
-        limit_s,
-        configs if isinstance(configs, Mapping) else {},
+        str(action.parameters.get("source")),
+        action.machine == MOUNT.name,
+        timeout_ms / 1000 if isinstance(timeout_ms, int) else None,
+        {key: str(value) for key, value in configs.items()} if isinstance(configs, Mapping) else {},
     )
 
 
@@ -118,12 +121,11 @@ class TopicMover:
 
     def run(self, moves: Sequence[TopicMove]) -> Iterator[Outcome]:
         """Yield an outcome for each move once all have ended."""
-        self._begin_missing(moves)
+        self._begin(moves)
         self._wait(moves)
-        self._restore_configs([move for move in moves if move.is_mount and move.is_open])
+        self._restore_configs([move for move in moves if move.is_mount and move.error is None])
         topics = self.client.read_topics([move.name for move in moves if move.is_mount])
-        unmounted = any(not move.is_mount and move.is_open for move in moves)
-        locations = self._find_locations() if unmounted else {}
+        locations = self._find_locations() if any(not move.is_mount for move in moves) else {}
         for move in moves:
             if move.error is not None:
                 yield FailedAction(move.id, move.error)
@@ -133,91 +135,84 @@ class TopicMover:
                 yield CompletedAction(move.id, None, locations.get(move.name))
 
     def _find_locations(self) -> Mapping[str, str]:
-        """Return the location of each mountable topic by name; the one with the highest revision is the latest."""
+        """Return the location of each mountable topic by name; of several, the one with the highest revision."""
         entries = sorted(self.admin.list_mountable(), key=lambda entry: _read_revision(entry.location))
         return {entry.name: entry.location for entry in entries}
 
-    def _begin_missing(self, moves: Sequence[TopicMove]) -> None:
-        """Begin migrations for moves that are neither done nor begun, one for all mounts and one for all unmounts."""
-        tasks = self.admin.list_tasks()
-        present = self._list_present([move.name for move in moves])
-        mountable: frozenset[str] | None = None
-        for move in moves:
+    def _begin(self, moves: Sequence[TopicMove]) -> None:
+        """Begin what is neither done nor begun. If an answer is lost, look again what the request has done."""
+        tries = Tries(_POLLS, attempts=_ATTEMPTS)
+        while missing := self._find_missing(moves):
+            mounts, unmounts = ([move for move in missing if move.is_mount is is_mount] for is_mount in (True, False))
+            lost = self._begin_together(mounts) or self._begin_together(unmounts)
+            if lost is not None and tries.has_ended:
+                for move in missing:
+                    move.error = lost if move.task is None and move.is_open else move.error
+                return
+            if lost is not None:
+                tries.wait()
+
+    def _find_missing(self, moves: Sequence[TopicMove]) -> list[TopicMove]:
+        """Return the open moves without a migration, and mark those that are done or cannot be done."""
+        waiting = [move for move in moves if move.is_open and move.task is None]
+        if not waiting:
+            return []
+        tasks, present = self.admin.list_tasks(), self._list_present([move.name for move in waiting])
+        mountable = self.admin.list_mountable()
+        missing = []
+        for move in waiting:
             task = _find_task(tasks, move)
             if task is not None and task.state == MigrationState.CANCELLED:
                 self.may_go_on()
                 self.admin.delete_task(task.id)
-            elif task is not None and task.state not in _ENDED:
+            elif task is not None:
                 move.task = task.id
-            elif not move.is_mount and move.name not in present:
-                mountable = (
-                    mountable
-                    if mountable is not None
-                    else frozenset(entry.name for entry in self.admin.list_mountable())
-                )
-                if move.name not in mountable:
-                    message = f"there is no topic {move.name}, and none of that name can be mounted"
-                    hint = "It was deleted or moved after the plan read it: plan again."
-                    move.error = UserError(message, hint=hint)
-        for is_mount in (True, False):
-            self._begin(
-                [
-                    move
-                    for move in moves
-                    if move.is_open
-                    and move.task is None
-                    and move.is_mount is is_mount
-                    and (move.name in present) is not is_mount
-                ]
-            )
+                continue
+            if (move.name in present) is not move.is_mount:
+                if move.is_mount or move.name in present:
+                    missing.append(move)
+            elif move.is_mount and any(entry.location == move.source for entry in mountable):
+                hint = "Choose another name with `as`, or unmount that topic."
+                move.error = UserError(f"topic {move.name} exists, and is not the one at {move.source}", hint=hint)
+            elif not move.is_mount and all(entry.name != move.name for entry in mountable):
+                message = f"there is no topic {move.name}, and none of that name can be mounted"
+                move.error = UserError(message, hint="It was deleted or moved after the plan read it: plan again.")
+            else:
+                move.has_ended = True
+        return missing
 
-    def _begin(self, moves: Sequence[TopicMove]) -> None:
-        """Begin one migration; if the cluster refuses it, one for each topic, so that a refusal stands alone."""
+    def _begin_together(self, moves: Sequence[TopicMove]) -> UnansweredError | None:
+        """Begin one migration; return the error if its answer was lost.
+
+        If the cluster refuses it, each topic gets a migration of its own, so that one refusal stands alone.
+        """
         if not moves:
-            return
+            return None
+        self.may_go_on()
         try:
-            self.may_go_on()
-            number = self._request(moves)
-        except UnansweredError:
-            number = self._settle(moves)
-        except UserError as error:
-            if len(moves) == 1:
-                moves[0].error = error
-                return
-            for move in moves:
-                self._begin([move])
-            return
+            if moves[0].is_mount:
+                number = self.admin.mount({move.name: move.source for move in moves})
+            else:
+                number = self.admin.unmount([move.name for move in moves])
+        except UnansweredError as error:
+            return error
         except ReconcilerError as error:
+            if len(moves) > 1 and isinstance(error, UserError) and not isinstance(error, NotAuthorizedError):
+                return next(filter(None, [self._begin_together([move]) for move in moves]), None)
             for move in moves:
                 move.error = error
-            return
+            return None
         for move in moves:
             move.task = number
-
-    def _request(self, moves: Sequence[TopicMove]) -> int:
-        if moves[0].is_mount:
-            return self.admin.mount({move.name: move.source for move in moves})
-        return self.admin.unmount([move.name for move in moves])
-
-    def _settle(self, moves: Sequence[TopicMove]) -> int:
-        """Return the migration that a request without an answer began; begin it again if there is none."""
-        tasks = self.admin.list_tasks()
-        numbers = {task.id for move in moves if (task := _find_task(tasks, move)) is not None}
-        if numbers:
-            return max(numbers)
-        present = self._list_present([move.name for move in moves])
-        if all((move.name in present) is move.is_mount for move in moves):
-            return _FINISHED
-        return self._request(moves)
+        return None
 
     def _wait(self, moves: Sequence[TopicMove]) -> None:
         """Wait until all migrations have ended, with one list for all in each round."""
         began, tries = self.clock(), Tries(_POLLS)
-        while numbers := sorted({move.task for move in moves if move.is_open and move.task not in {None, _FINISHED}}):
+        while running := _group_by_task(moves):
             self.may_go_on()
             states = {task.id: task.state for task in self.admin.list_tasks()}
-            for number in numbers:
-                ours = [move for move in moves if move.task == number and move.is_open]
+            for number, ours in running.items():
                 state = states.get(number)
                 if state is None:  # the list of another broker may lag
                     task = self.admin.read_task(number)
@@ -225,58 +220,56 @@ class TopicMover:
                 if state == MigrationState.FINISHED:
                     self._check_ended(ours)
                 elif state == MigrationState.CANCELLED:
+                    self.may_go_on()
                     self.admin.delete_task(number)
                     _fail(ours, f"migration {number} was cancelled", "Plan again to do it.")
                 elif any(move.limit_s is not None and self.clock() - began > move.limit_s for move in ours):
-                    self._give_up(ours, number, state)
-            if any(move.is_open and move.task not in {None, _FINISHED} for move in moves):
+                    self._give_up(ours, number, state, self.clock() - began)
+            if _group_by_task(moves):
                 tries.wait()
 
     def _check_ended(self, moves: Sequence[TopicMove]) -> None:
         """Mark moves whose migration is gone as ended, or fail those whose topic shows the contrary."""
         present = self._list_present([move.name for move in moves])
         for move in moves:
-            if (move.name in present) is move.is_mount:
-                move.task = _FINISHED
-            else:
-                message = f"the migration of topic {move.name} has ended, and it is {'' if move.is_mount else 'still '}"
-                message += "missing" if move.is_mount else "there"
-                move.error = UserError(
-                    message, hint="It was cancelled, or another process changed the topic: plan again."
-                )
+            move.has_ended = (move.name in present) is move.is_mount
+            if not move.has_ended:
+                now = "it is missing" if move.is_mount else "it still exists"
+                hint = "It was cancelled, or another process changed the topic: plan again."
+                move.error = UserError(f"the migration of topic {move.name} has ended, and {now}", hint=hint)
 
-    def _give_up(self, moves: Sequence[TopicMove], number: int, state: str) -> None:
+    def _give_up(self, moves: Sequence[TopicMove], number: int, state: str, after_s: float) -> None:
         """Cancel a migration that takes too long, wait for that, and delete its record."""
-        message = f"migration {number} was still {state} after {moves[0].limit_s:.0f} s"
+        message = f"migration {number} was still {state} after {after_s:.0f} s"
         hint = "See that the topic is in this cluster's object storage: reconciler mount list. Then apply again."
-        try:
-            self.admin.request_action(number, "cancel")
-            began, tries = self.clock(), Tries(_POLLS)
-            while (task := self.admin.read_task(number)) is not None and task.state not in _ENDED:
-                if self.clock() - began > _CANCEL_LIMIT_S:
-                    hint = f"It is being cancelled: reconciler mount status. {hint}"
-                    raise IncompleteError(f"{message}, and is not cancelled yet", hint=hint)
-                tries.wait()
-            self.admin.delete_task(number)
-        except ReconcilerError as error:
-            for move in moves:
-                move.error = error
-            return
+        self.may_go_on()
+        self.admin.request_action(number, "cancel")
+        began, tries = self.clock(), Tries(_POLLS)
+        while (task := self.admin.read_task(number)) is not None and is_in_progress(task.state):
+            if self.clock() - began > _CANCEL_LIMIT_S:
+                hint = f"It is being cancelled: reconciler mount status. {hint}"
+                _fail(moves, f"{message}, and is not cancelled yet", hint, IncompleteError)
+                return
+            tries.wait()
+        self.may_go_on()
+        self.admin.delete_task(number)
         _fail(moves, f"{message} and was cancelled", hint)
 
     def _restore_configs(self, moves: Sequence[TopicMove]) -> None:
         """Set declared configs that the mount did not bring back: versions restore different ones (F-R-206)."""
         declared = {move.name: move.configs for move in moves if move.configs}
-        seen = dict(self.client.read_configs(sorted(declared))) if declared else {}
+        shown = dict(self.client.read_configs(sorted(declared))) if declared else {}
         for move in moves:
-            configs = seen.get(move.name)
+            configs = shown.get(move.name)
             if not isinstance(configs, Mapping):
                 continue
             values = {key: state.value for key, state in configs.items()}
-            changed = {key: value for key, value in declared[move.name].items() if values.get(key) != value}
+            changed = {
+                key: value for key, value in move.configs.items() if not is_equal_config(key, values.get(key), value)
+            }
             if changed:
+                self.may_go_on()
                 try:
-                    self.may_go_on()
                     configure_topic(self.client, move.name, changed)
                 except (UserError, RetryableError) as error:
                     move.error = error
@@ -286,13 +279,17 @@ class TopicMover:
         return {name: seen for name, seen in topics.items() if seen.error not in ABSENT}
 
 
-_FINISHED: Final = -1
-"""Id of a migration that ended before its id was known."""
-
-
-def _fail(moves: Iterable[TopicMove], message: str, hint: str) -> None:
+def _group_by_task(moves: Sequence[TopicMove]) -> dict[int, list[TopicMove]]:
+    running: dict[int, list[TopicMove]] = {}
     for move in moves:
-        move.error = UserError(message, hint=hint)
+        if move.is_open and move.task is not None:
+            running.setdefault(move.task, []).append(move)
+    return running
+
+
+def _fail(moves: Iterable[TopicMove], message: str, hint: str, kind: type[ReconcilerError] = UserError) -> None:
+    for move in moves:
+        move.error = kind(message, hint=hint)
 
 
 def _read_revision(location: str) -> int:
@@ -301,8 +298,14 @@ def _read_revision(location: str) -> int:
 
 
 def _find_task(tasks: Sequence[MountTask], move: TopicMove) -> MountTask | None:
-    """Return the newest migration of a topic in the move's direction."""
-    matching = [task for task in tasks if task.is_mount is move.is_mount and move.name in task.topics]
+    """Return the newest migration of a topic in the move's direction; of a mount, from its source or a bare name."""
+    matching = [
+        task
+        for task in tasks
+        if task.is_mount is move.is_mount
+        and move.name in task.topics
+        and (not move.is_mount or task.topics[move.name] == move.source or "/" not in task.topics[move.name])
+    ]
     return max(matching, key=lambda task: task.id, default=None)
 
 
@@ -317,7 +320,7 @@ class RedpandaMigrations:
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - sizes are not told
         """Return the unfinished migrations by id."""
-        tasks = [task for task in self.admin.list_tasks() if task.state not in _ENDED]
+        tasks = [task for task in self.admin.list_tasks() if is_in_progress(task.state)]
         return [self._to_migration(task) for task in sorted(tasks, key=lambda task: task.id)]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
@@ -336,7 +339,7 @@ class RedpandaMigrations:
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
         """Return mounts over existing topics, and topics that are in another migration."""
         names = {self.naming.to_physical(full_name): full_name for full_name in topics}
-        busy = {name for task in self.admin.list_tasks() if task.state not in _ENDED for name in task.topics}
+        busy = {name for task in self.admin.list_tasks() if is_in_progress(task.state) for name in task.topics}
         present = self.client.read_topics(names) if direction == "inbound" else {}
         obstacles: dict[str, ReconcilerError] = {}
         for name, full_name in names.items():
@@ -344,7 +347,7 @@ class RedpandaMigrations:
                 hint = "See its progress: reconciler mount status"
                 obstacles[full_name] = UserError("it is being mounted or unmounted already", hint=hint)
             elif name in present and present[name].error not in ABSENT:
-                obstacles[full_name] = UserError("a topic of that name exists", hint="Choose another name with --as.")
+                obstacles[full_name] = UserError("a topic of that name exists", hint="Choose another name with --to.")
         return obstacles
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
@@ -354,7 +357,7 @@ class RedpandaMigrations:
             raise UserError(message, hint="Leave out --prepare and --finish.")
         is_mount = request.direction == "inbound"
         moves = [
-            TopicMove(full_name, self.naming.to_physical(full_name), location, is_mount, None, {})
+            TopicMove(full_name, self.naming.to_physical(full_name), location, is_mount)
             for full_name, location in request.topics.items()
         ]
         failed = [
@@ -383,6 +386,9 @@ class RedpandaMigrations:
         return UserError(message, hint="Restore that cluster, or recover the topic with recoverFrom.")
 
     def _to_migration(self, task: MountTask) -> Migration:
+        if task.state not in set(MigrationState):
+            message = f"cluster {self.client.name}: migration {task.id} is in the unknown state {task.state!r}"
+            raise UserError(message, hint=f"See it with: rpk cluster storage status-mount {task.id}")
         topics = tuple(
             Migrant(self.naming.to_full_name(name), source, None) for name, source in sorted(task.topics.items())
         )
@@ -401,14 +407,14 @@ class RedpandaArchives:
 
     def find_recovery_sources(
         self,
-        topics: Mapping[TopicAddress, str | None],  # noqa: ARG002 - see below
+        topics: Mapping[TopicAddress, str | None],  # noqa: ARG002 - none can be read
         replicas: Mapping[TopicAddress, str] = NO_REPLICAS,  # noqa: ARG002
     ) -> Recoveries:
-        """Return nothing: objects of Redpanda are binary, and their content is unknown."""
+        """Return nothing: objects of Redpanda are binary, and only Redpanda reads them."""
         return {}
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:  # noqa: ARG002 - as above
-        """Return `None`, as above."""
+        """Return `None`: only Redpanda reads the metadata of its clusters."""
         return None
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
@@ -432,7 +438,7 @@ def add_mountings(
     """Return an inventory with the mounts and unmounts in progress; their topics are migrating."""
     overlaid = dict(inventory)
     for task in tasks:
-        if task.state in _ENDED:
+        if not is_in_progress(task.state):
             continue
         for name, source in task.topics.items():
             full_name = naming.to_full_name(name)

@@ -56,13 +56,14 @@ def change_properties(action: Update, cluster_id: str, admin: AdminClient, may_g
 
 def _read_set_properties(admin: AdminClient) -> dict[str, str]:
     return {
-        name: _to_text(value)
+        name: format_property(value)
         for name, value in sorted(admin.read_properties(with_defaults=False).items())
         if value is not None
     }
 
 
-def _to_text(value: object) -> str:
+def format_property(value: object) -> str:
+    """Return a property's JSON value as files write it."""
     if isinstance(value, str):
         return value
     return orjson.dumps(value).decode()

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
 from reconciler.providers.brokers.provider import BrokersProvider
-from reconciler.providers.brokers.translate import Dialect
 from reconciler.providers.redpanda.admin_facts import AdminFacts
-from reconciler.providers.redpanda.capabilities import read_capabilities
+from reconciler.providers.redpanda.capabilities import DIALECT, read_capabilities
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import (
     RedpandaArchives,
@@ -20,7 +19,6 @@ from reconciler.providers.redpanda.mounts import (
 )
 from reconciler.providers.redpanda.properties import change_properties, observe_properties
 from reconciler.resources.inventory import ClusterIdentity
-from reconciler.resources.redpanda_configs import STORAGE_MODE, WIRE_NAMES
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
@@ -31,14 +29,6 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities, Observed
 
-DIALECT: Final = Dialect(
-    "redpanda",
-    tells_own=False,
-    replication="config",
-    records_at_once=None,
-    config_names=WIRE_NAMES,
-    fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
-)
 _ID_PREFIX: Final = "redpanda."
 
 
@@ -71,10 +61,13 @@ class RedpandaProvider(BrokersProvider):
     ) -> Iterator[Outcome]:
         """Apply a batch: mounts and unmounts by the Admin API, the rest by the brokers."""
         moves, others = split_moves(actions, self._naming)
-        if others:
-            yield from super().apply(others, may_go_on=may_go_on)
-        if moves:
-            yield from TopicMover(self._admin, self._client, may_go_on).run(moves)
+        try:
+            if others:
+                yield from super().apply(others, may_go_on=may_go_on)
+            if moves:
+                yield from TopicMover(self._admin, self._client, may_go_on).run(moves)
+        finally:
+            self._facts = AdminFacts(self._admin)  # outdated now
 
     def _observe_cluster(self, look: ClusterFacts) -> Observed:
         return observe_properties(self._declared, look.cluster.id, self._admin)
@@ -85,9 +78,13 @@ class RedpandaProvider(BrokersProvider):
     def _add_mountings(
         self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> Mapping[Address, Observed]:
-        if self._facts.explain_missing_tiering() is not None:
+        try:
+            tasks = self._admin.list_tasks()
+        except UserError:  # without a licence or tiered storage, newer versions refuse the list (redpanda.md, R17)
+            if self._facts.explain_missing_tiering() is None:
+                raise
             return inventory
-        return add_mountings(inventory, self._admin.list_tasks(), self._naming, self._admin.name, is_wanted)
+        return add_mountings(inventory, tasks, self._naming, self._admin.name, is_wanted)
 
     @property
     def archives(self) -> RedpandaArchives:

@@ -52,6 +52,11 @@ class Slow:
                 time.sleep(self.seconds)
                 yield found[at : at + 20]
 
+    def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
+        for found in self.log.read_whole_batches(partition, offsets):
+            time.sleep(self.seconds)
+            yield found
+
 
 @dataclass
 class Found:
@@ -61,11 +66,6 @@ class Found:
 
     def bootstrap(self) -> str:
         return self.address
-
-    def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[Any]:
-        for found in self.log.read_whole_batches(partition, offsets):
-            time.sleep(self.seconds)
-            yield found
 
 
 def copy_until_killed(address: str, source: str, target: str, limits: CopyLimits = SMALL) -> None:

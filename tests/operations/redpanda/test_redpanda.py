@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
+from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.brokers.client import KafkaClient
-from reconciler.providers.protocol import Edge, FailedAction
+from reconciler.providers.protocol import CompletedAction, Edge, FailedAction
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import TopicMove, TopicMover
 from reconciler.providers.registry import open_provider
+from reconciler.resources.cluster import AdminSpec
 from tests.contracts.providers import apply, create, done, topic
 from tests.contracts.redpanda import SECRETS, declared_on_redpanda
 from tests.servers.brokers import emptied
+from tests.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.operations.plan import PlanResult
-    from reconciler.resources.cluster import Cluster
+    from reconciler.resources.cluster import Cluster, RedpandaConnection
     from tests.servers.redpanda.server import Redpanda
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]
@@ -77,7 +80,7 @@ class Desk:
         made = topic(name, partitions=1, replicationFactor=1, configs=TIERED)
         done(open_provider(self.cluster, self.edge), create(made))
         self.produce(name, records)
-        move = TopicMove("a", name, "", is_mount=False, limit_s=None, configs={})
+        move = TopicMove("a", name, "", is_mount=False)
         assert [move.error for _ in self.mover.run([move])] == [None]
 
     @property
@@ -94,11 +97,25 @@ class Desk:
 
     def begun(self, verb: str) -> int:
         """Return how many migrations were requested."""
-        return [(method, path) for _, method, path in self.server.requests].count(("POST", f"/v1/topics/{verb}"))
+        return len(self.nodes_asked("POST", f"/v1/topics/{verb}"))
+
+    def nodes_asked(self, method: str, path: str) -> list[int]:
+        """Return the nodes that got this request, in order."""
+        return [node for node, *request in self.server.requests if request == [method, path]]
 
 
 def ids(planned: PlanResult) -> list[str]:
     return [action.id for action in planned.plan.actions]
+
+
+def read_topics(desk: Desk) -> set[str]:
+    return set(KafkaClient.for_cluster(desk.cluster, desk.edge).read_topics())
+
+
+def reached(cluster: Cluster, **connection: object) -> Cluster:
+    """Return a cluster with other fields of its connection."""
+    changed = cast("RedpandaConnection", cluster.spec.connection).model_copy(update=connection)
+    return cluster.model_copy(update={"spec": cluster.spec.model_copy(update={"redpanda": changed})})
 
 
 def document(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
@@ -109,8 +126,8 @@ def orders(name: str = "orders", **configs: str) -> dict[str, object]:
     return document("Topic", name, {"partitions": 1, "replicationFactor": 1, "configs": {**TIERED, **configs}})
 
 
-def mounting(state: str, **more: str) -> dict[str, object]:
-    return document("Mounting", "orders", {"state": state, **more})
+def mounting(state: str, name: str = "orders", **more: str) -> dict[str, object]:
+    return document("Mounting", name, {"state": state, **more})
 
 
 def desk_on(bench: Bench, server: Redpanda) -> Desk:
@@ -122,12 +139,10 @@ def desk_on(bench: Bench, server: Redpanda) -> Desk:
 
 
 @pytest.fixture
-def desk(bench: Bench, redpanda: Redpanda) -> Iterator[Desk]:
+def desk(bench: Bench, redpanda: Redpanda) -> Desk:
     made = desk_on(bench, redpanda)
     del redpanda.requests[:]
-    yield made
-    for task in made.admin.list_tasks():
-        made.admin.delete_task(task.id)
+    return made
 
 
 @pytest.mark.fact("F-R-208", "F-R-209")
@@ -136,6 +151,13 @@ def test_values_that_equal_defaults_are_no_difference(desk: Desk) -> None:
     desk.apply(orders(**{"retention.ms": week}), document("Namespace", "shop", {}))
     desk.apply(orders(**{"retention.ms": "86400000"}))
     desk.apply(orders())
+
+
+def test_redpandas_own_name_of_a_tiering_config_is_refused_with_the_name_for_files(desk: Desk) -> None:
+    desk.declare(orders(**{"redpanda.remote.write": "true"}))
+    (problem,) = desk.bench.plan().plan.errors
+    assert "configs.redpanda.remote.write is not a config of platform redpanda" in problem.message
+    assert problem.hint == "Did you mean remote.write?"
 
 
 @pytest.mark.fact("F-R-209")
@@ -152,7 +174,7 @@ def test_an_unmounted_topic_is_mounted_by_another_name_with_its_records_and_the_
     desk.apply(orders())
     desk.produce("orders", 20)
     desk.apply(mounting("unmounted"))
-    assert "orders" not in KafkaClient.for_cluster(desk.cluster, desk.edge).read_topics()
+    assert "orders" not in read_topics(desk)
     desk.apply(mounting("mounted", **{"as": "again"}), orders("again", **{"retention.ms": "3600000"}))
     assert desk.consume("again", 20) == [(number, b"%d" % number) for number in range(20)]
     configs = dict(KafkaClient.for_cluster(desk.cluster, desk.edge).read_configs(["again"], ["retention.ms"]))["again"]
@@ -172,10 +194,80 @@ def test_a_lost_answer_is_settled_by_what_is_there(desk: Desk, verb: str) -> Non
     assert desk.begun(verb) == 1
 
 
+@pytest.mark.fact("F-R-201")
+def test_topics_of_one_apply_are_one_migration(desk: Desk) -> None:
+    names = ("orders", "payments")
+    desk.apply(*(orders(name) for name in names))
+    desk.apply(*(mounting("unmounted", name) for name in names))
+    desk.apply(*(mounting("mounted", name) for name in names), *(orders(name) for name in names))
+    assert (desk.begun("unmount"), desk.begun("mount")) == (1, 1)
+    assert read_topics(desk) >= set(names)
+
+
+def test_one_topic_that_cannot_be_unmounted_does_not_keep_the_others(desk: Desk) -> None:
+    for name, configs in (("orders", TIERED), ("local", {})):
+        done(open_provider(desk.cluster, desk.edge), create(topic(name, replicationFactor=1, configs=configs)))
+    moves = [TopicMove(name, name, "", is_mount=False) for name in ("orders", "local")]
+    outcomes = {outcome.id: outcome for outcome in desk.mover.run(moves)}
+    assert isinstance(outcomes["orders"], CompletedAction)
+    assert isinstance(outcomes["local"], FailedAction)
+    assert "only topics of namespace kafka with remote.write on" in outcomes["local"].error.message
+    assert read_topics(desk) & {"orders", "local"} == {"local"}
+
+
+def test_a_mount_by_the_name_of_another_topic_is_refused(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    location = desk.admin.list_mountable()[-1].location
+    done(open_provider(desk.cluster, desk.edge), create(topic("taken", replicationFactor=1, configs=TIERED)))
+    (outcome,) = desk.mover.run([TopicMove("a", "taken", location, is_mount=True)])
+    assert isinstance(outcome, FailedAction)
+    assert outcome.error.message == f"topic taken exists, and is not the one at {location}"
+    assert desk.begun("mount") == 0
+
+
+@pytest.mark.parametrize("held", [1, 2], ids=["while it waits", "before it cancels"])
+def test_a_lost_lease_ends_a_mount_and_cancels_nothing(desk: Desk, held: int) -> None:
+    desk.detach("orders", 1)
+    location = desk.admin.list_mountable()[-1].location
+    desk.server.faults.pace = "told"
+    checks = iter([True] * held)
+
+    def lose_lease() -> None:
+        if not next(checks, False):
+            raise LeaseError("another run has the lease", hint="Plan again.")
+
+    mover = replace(desk.mover, may_go_on=lose_lease)
+    with pytest.raises(LeaseError):
+        list(mover.run([TopicMove("a", "orders", location, is_mount=True, timeout_s=0.0)]))
+    assert [task.state for task in desk.admin.list_tasks() if task.is_mount] == ["planned"]
+
+
+def test_a_migration_in_an_unknown_state_is_told(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    location = desk.admin.list_mountable()[-1].location
+    desk.server.faults.pace = "told"
+    desk.admin.mount({"orders": location})
+    desk.server.faults.add("state", "GET", "/v1/migrations", message="hovering", times=99)
+    with pytest.raises(UserError, match=r"migration \d+ is in the unknown state 'hovering'"):
+        open_provider(desk.cluster, desk.edge).migrations.list_unfinished()
+
+
+@pytest.mark.fact("F-R-207")
+def test_tiering_waits_for_the_restart_of_brokers(bench: Bench, start_redpanda: Callable[..., Redpanda]) -> None:
+    desk = desk_on(bench, start_redpanda(properties={"cloud_storage_enabled": False}))
+    desk.admin.set_properties({"cloud_storage_enabled": True}, [])
+    desk.declare(orders(), mounting("unmounted", "other"))
+    problems = [error.message for error in desk.bench.plan().plan.errors]
+    assert len(problems) == 3
+    assert all("brokers 1, 2, 3 wait for a restart that activates changed properties" in each for each in problems)
+    desk.server.restart()
+    desk.apply(orders())
+
+
 @pytest.mark.fact("F-R-204")
 def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> None:
     location = "orders/00000000-0000-4000-8000-000000000000/7"
-    move = TopicMove("a", "orders", location, is_mount=True, limit_s=1.0, configs={})
+    move = TopicMove("a", "orders", location, is_mount=True, timeout_s=1.0)
     (outcome,) = desk.mover.run([move])
     assert isinstance(outcome, FailedAction)
     assert outcome.error.message.endswith("was still preparing after 1 s and was cancelled")
@@ -213,7 +305,53 @@ def test_a_refusal_is_known_by_its_message_whatever_its_status(
 def test_a_node_that_answers_503_is_left_for_the_next(desk: Desk) -> None:
     desk.server.faults.add("status", "GET", "/v1/brokers", node=1, status=503, message="Service unavailable")
     assert len(desk.admin.list_nodes()) == 3
-    assert [node for node, _, path in desk.server.requests if path == "/v1/brokers"] == [1, 2]
+    assert desk.nodes_asked("GET", "/v1/brokers") == [1, 2]
+
+
+def test_a_node_that_gives_no_answer_is_left_for_the_next(desk: Desk) -> None:
+    desk.server.faults.add("lost", "GET", "/v1/brokers", node=1)
+    assert len(desk.admin.list_nodes()) == 3
+    assert desk.nodes_asked("GET", "/v1/brokers") == [1, 2]
+
+
+def test_a_node_that_hangs_leaves_time_for_the_others(desk: Desk) -> None:
+    desk.server.faults.add("slow", "GET", "/v1/brokers", node=1, seconds=30)
+    assert len(AdminClient(reached(desk.cluster, admin_timeout=3000), desk.edge).list_nodes()) == 3
+    assert desk.nodes_asked("GET", "/v1/brokers") == [1, 2]
+
+
+def test_a_change_that_may_be_repeated_is_repeated_after_a_lost_answer(desk: Desk) -> None:
+    desk.server.faults.add("lost", "DELETE", "/v1/migrations/7", node=1)
+    assert desk.admin.delete_task(7) is False
+    assert desk.nodes_asked("DELETE", "/v1/migrations/7") == [1, 2]
+
+
+def test_a_redirect_is_followed_to_declared_addresses_only(desk: Desk) -> None:
+    desk.server.faults.add("redirect", "GET", "/v1/brokers", node=1, times=2, to=3)
+    assert len(desk.admin.list_nodes()) == 3
+    alone = reached(desk.cluster, admin_urls=desk.server.admin[:1])
+    with pytest.raises(UserError, match=f"redirects to {desk.server.admin[2]}/v1/brokers, which is not declared") as e:
+        AdminClient(alone, desk.edge).list_nodes()
+    assert "adminUrls" in e.value.hint
+    assert desk.nodes_asked("GET", "/v1/brokers") == [1, 3, 1]
+
+
+def test_the_admin_api_is_reached_over_tls_with_the_declared_certificates(
+    bench: Bench, start_redpanda: Callable[..., Redpanda], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    desk = desk_on(bench, start_redpanda(certificate=authority.issued("server"), client_ca=authority.ca))
+    certificate, key = authority.issued("client")
+    login = {"username": desk.server.user, "password": "${env:RECONCILER_REDPANDA}"}
+    trusting = {**login, "caFile": str(authority.ca)}
+    ours = {**trusting, "certFile": str(certificate), "keyFile": str(key)}
+    for admin, refusal in (
+        (login, "is not trusted: self-signed certificate in certificate chain"),
+        (trusting, "does not answer"),
+    ):
+        with pytest.raises(ReconcilerError, match=refusal):
+            AdminClient(reached(desk.cluster, admin=AdminSpec(**admin), admin_timeout=1000), desk.edge).list_nodes()
+    assert len(AdminClient(reached(desk.cluster, admin=AdminSpec(**ours)), desk.edge).list_nodes()) == 3
 
 
 @pytest.mark.fact("F-R-207", "F-R-210")
@@ -254,11 +392,6 @@ def test_without_a_licence_a_mounting_is_refused(bench: Bench, start_redpanda: C
 
 
 def test_the_admin_api_of_another_cluster_is_refused(desk: Desk, start_redpanda: Callable[..., Redpanda]) -> None:
-    other = declared_on_redpanda("west", start_redpanda())
-    spec = desk.cluster.spec.redpanda
-    assert spec is not None
-    assert other.spec.redpanda is not None
-    mixed = spec.model_copy(update={"admin_urls": other.spec.redpanda.admin_urls})
-    cluster = desk.cluster.model_copy(update={"spec": desk.cluster.spec.model_copy(update={"redpanda": mixed})})
+    mixed = reached(desk.cluster, admin_urls=start_redpanda().admin)
     with pytest.raises(UserError, match=r"the brokers are those of redpanda\..*, and the Admin API is that of"):
-        open_provider(cluster, desk.edge).identify()
+        open_provider(mixed, desk.edge).identify()

@@ -236,6 +236,7 @@ def _skip(broker: BrokerConnection, topic: str, partition: int, offset: int, end
     if offset >= end:
         return
     name = f"fill-{topic}-{partition}"
+    _retry(broker, "FindCoordinator", 2, key=name, key_type=1)  # The broker makes its topic for transactions then.
     producer = _retry(broker, "InitProducerId", 2, transactional_id=name, transaction_timeout_ms=60_000)
     ids = {"transactional_id": name, "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     topics = {"v3_and_below_topics": [{"name": topic, "partitions": [partition]}]}

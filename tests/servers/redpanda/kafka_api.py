@@ -77,12 +77,14 @@ class KafkaFront:
         self.ports: list[int] = [listening.getsockname()[1] for listening in self._listening]
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
+        self._ends = threading.Event()
 
     def start(self) -> None:
         for node, listening in enumerate(self._listening, 1):
             self._run(self._accept, listening, node)
 
     def close(self) -> None:
+        self._ends.set()
         for connection in [*self._listening, *self._open]:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -97,8 +99,8 @@ class KafkaFront:
         self._threads[-1].start()
 
     def _accept(self, listening: socket.socket, node: int) -> None:
-        with suppress(OSError):
-            while True:
+        while not self._ends.is_set():
+            with suppress(OSError):  # a client that gave up must not end the node
                 client, _ = listening.accept()
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._open.add(client)

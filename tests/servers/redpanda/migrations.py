@@ -153,6 +153,12 @@ class Migrations:
                 except (AssertionError, TimeoutError) as error:  # tried again, as Redpanda does
                     self._note(f"migration {migration.id} is tried again: {error}")
 
+    def forget(self) -> None:
+        """Forget all migrations, as no Redpanda does: a test that left one unfinished ends."""
+        with self._lock:
+            self._all.clear()
+            self._publish()
+
     def list_mountable(self) -> dict[str, Any]:
         rows = [(str(place), place.topic) for place in self._bucket.list_mountable()]
         return {"topics": [{"topic_location": place, "topic": topic, "ns": NAMESPACE} for place, topic in rows]}
