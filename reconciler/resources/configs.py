@@ -109,6 +109,8 @@ def policy_path(config: str) -> tuple[str, ...] | None:
     return None
 
 
+STORAGE_MODE: Final = "redpanda.storage.mode"
+"""Config that decides where a topic's records are stored; `unset` leaves it to `remote.write` and `remote.read`."""
 DEFAULT: Final = "default"
 """Value that resets a key to its inherited value, even if policies or defaults set it."""
 BROKERS: Final = "brokers"

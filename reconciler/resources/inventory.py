@@ -107,7 +107,8 @@ class Capabilities:
     """Whether namespaces and topics store separate configs. Otherwise topics store effective values."""
     creates_cluster: bool = False
     max_partitions: int = 100_000
-    max_replication_factor: int = 32_767
+    replication_factors: Sequence[int] = range(1, 32_768)
+    """Replication factors that a topic may have, in ascending order."""
     internal_topics: tuple[str, ...] = ()
     """Names reserved for the platform, which are never declared or managed."""
     server_ids: frozenset[str] = frozenset()

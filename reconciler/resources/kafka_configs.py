@@ -23,6 +23,10 @@ class ConfigKey:
     minimum: float | None = None
     maximum: float | None = None
     description: str = ""
+    storage_modes: frozenset[str] | None = None
+    """Storage modes of topics that may set it; `None` means all."""
+    is_permanent: bool = False
+    """Whether the config, once set, can be changed and not removed."""
 
 
 # As documented by Apache Kafka 3.9 to 4.4.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from reconciler.resources.configs import TIERING_CONFIGS
+from reconciler.resources.configs import STORAGE_MODE, TIERING_CONFIGS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, LEDGER, ConfigKey
 
 WIRE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -18,8 +19,6 @@ WIRE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Redpanda's name by the config's name in files, which embedded clusters share."""
-
-STORAGE_MODE: Final = "redpanda.storage.mode"
 
 _LIKE_KAFKA: Final = (
     "cleanup.policy",
@@ -42,6 +41,17 @@ _LIKE_EMBEDDED: Final = (
     "retention.local.target.bytes",
     "retention.local.target.ms",
 )
+_MODES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        **dict.fromkeys((*_LIKE_EMBEDDED, "redpanda.remote.allowgaps"), frozenset({"unset", "tiered"})),
+        "remote.delete": frozenset({"unset", "tiered", "tiered_v2", "cloud"}),
+        **dict.fromkeys(
+            ("segment.bytes", "segment.ms", "flush.bytes", "flush.ms", "write.caching"),
+            frozenset({"unset", "local", "tiered", "tiered_v2"}),
+        ),
+    }
+)
+"""Storage modes in which brokers accept a config; all modes if absent (redpanda.md, R5)."""
 _OWN: Final = (
     ConfigKey("flush.bytes", "size", minimum=1, description="Bytes without a flush to disk."),
     ConfigKey("redpanda.leaders.preference", "string", description="Racks that leaders of partitions should be on."),
@@ -63,6 +73,7 @@ _SINCE: Final[Mapping[tuple[int, int], tuple[ConfigKey, ...]]] = MappingProxyTyp
                 "unset",
                 ("unset", "local", "tiered", "cloud"),
                 description="Where records are stored; once set it cannot be removed.",
+                is_permanent=True,
             ),
             *(KAFKA_CONFIGS[key] for key in ("max.compaction.lag.ms", "min.cleanable.dirty.ratio")),
             KAFKA_CONFIGS["min.compaction.lag.ms"],
@@ -115,4 +126,5 @@ def redpanda_configs(listed: Iterable[str], version: tuple[int, int]) -> Mapping
     ]
     catalog = {key.name: key for key in keys}
     others = {name: KAFKA_CONFIGS.get(name, ConfigKey(name, "string")) for name in listed if name not in catalog}
-    return dict(sorted({**catalog, **others}.items()))
+    modes = {name: replace(catalog[name], storage_modes=modes) for name, modes in _MODES.items() if name in catalog}
+    return dict(sorted({**catalog, **others, **modes}.items()))

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from reconciler.resources.acls import fold_case
 from reconciler.resources.address import Address
 from reconciler.resources.base import DurationMs, Flag, Model, NameOnly, SizeBytes
-from reconciler.resources.configs import format_value
+from reconciler.resources.configs import STORAGE_MODE, format_value
 
 
 class RetentionSpec(Model):
@@ -93,6 +93,7 @@ SWITCHES: Final = frozenset(
         "remote.read",
         "remote.storage.enable",
         "remote.write",
+        STORAGE_MODE,
     }
 )
 _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -146,7 +147,10 @@ def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str
 
 
 def read_switches(configs: Configs) -> Switches:
-    """Return the effective upload and fetch switches."""
+    """Return the effective upload and fetch switches. A storage mode that is set decides both (F-R-211)."""
+    if _has_mode(configs):
+        is_tiered = configs[STORAGE_MODE][0] == "tiered"
+        return Switches(write=is_tiered, read=is_tiered)
     is_stored = _is_true(configs, "remote.storage.enable")
     write = _read_boolean(configs, "remote.write")
     read = _read_boolean(configs, "remote.read")
@@ -156,8 +160,14 @@ def read_switches(configs: Configs) -> Switches:
     )
 
 
+def _has_mode(configs: Configs) -> bool:
+    return configs.get(STORAGE_MODE, ("unset", CLUSTER))[0] != "unset"
+
+
 def explain_switches(configs: Configs) -> Mapping[str, str]:
     """Return the rule that decides each switch of `read_switches`."""
+    if _has_mode(configs):
+        return dict.fromkeys(("remote.write", "remote.read"), _explain_by_key(STORAGE_MODE, configs))
     stored = _explain_by_key("remote.storage.enable", configs)
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
     write = _explain_by_key("remote.log.copy.disable", configs) if is_copying_off else stored

@@ -48,13 +48,14 @@ from reconciler.planning.planner import list_topics_to_measure
 from reconciler.resources.acls import AccessBinding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
-from reconciler.resources.configs import EMBEDDED_CONFIGS
+from reconciler.resources.configs import EMBEDDED_CONFIGS, STORAGE_MODE
 from reconciler.resources.inventory import AccessControl, Capabilities, ClusterIdentity, MirrorSupport, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, build_kafka_catalog
 from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position
 from reconciler.resources.mount import MountSource, RecoverableTopic, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
+from reconciler.resources.redpanda_configs import redpanda_configs
 from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import to_json_types
 from tests.planning.short import declared, observed, recorded, resource
@@ -107,14 +108,39 @@ KAFKA: dict[str, Any] = {
     "copy_move": True,
     "mountings": True,
     "mountings_by_jobs": True,
-    "max_replication_factor": 3,
+    "replication_factors": range(1, 4),
     "internal_topics": KAFKA_INTERNAL,
     "configs": build_kafka_catalog(KAFKA_CONFIGS, "4.3"),
 }
 
+REDPANDA: dict[str, Any] = {
+    "platform": "redpanda",
+    "namespaces_are_rules": True,
+    "tiering": True,
+    "untiering": True,
+    "tells_own": False,
+    "acls": True,
+    "quotas": True,
+    "keeps_quotas": False,
+    "cluster_properties": True,
+    "mountings": True,
+    "replication_factors": range(1, 6, 2),
+    "configs": redpanda_configs((), (26, 1)),
+    "defaults": {"remote.read": "false", "remote.write": "false", STORAGE_MODE: "unset"},
+    "object_storage": "s3://topics",
+}
+
+_LISTS = {"listed", "replication_factors"}
+"""Capabilities that are lists; other lists of a case are sets."""
+
 _CONNECTIONS: dict[str, dict[str, Any]] = {
     "embedded": {},
     "kafka": {"provider": "kafka", "embedded": None, "kafka": {"bootstrapServers": ["broker-1:9092"]}},
+    "redpanda": {
+        "provider": "redpanda",
+        "embedded": None,
+        "redpanda": {"bootstrapServers": ["broker-1:9092"], "adminUrls": ["http://broker-1:9644"]},
+    },
 }
 """How the clusters of a case are reached, by platform."""
 
@@ -171,8 +197,9 @@ def cases(folder: Path = FOLDER) -> list[Case]:
     found: list[Case] = []
     for path in sorted(folder.glob("*.yaml")):
         rows = [row for row in yaml.load_all(path.read_bytes(), yaml.CSafeLoader) if row]
-        if path.stem.startswith("kafka"):
-            rows = [{"platform": "kafka", **row} for row in rows]
+        platform = path.stem.partition("_")[0]
+        if platform in _CONNECTIONS:
+            rows = [{"platform": platform, **row} for row in rows]
         found += [Case(f"{path.stem}-{place}", row) for place, row in enumerate(rows, 1)]
     return found
 
@@ -329,8 +356,8 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
     for name, said in row.get("identities", {}).items():
         identities[name] = ClusterIdentity(*said) if said else None
     limits = row.get("capabilities", {})
-    usual = KAFKA if platform == "kafka" else EMBEDDED
-    sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list) and key != "listed"}
+    usual = {"kafka": KAFKA, "redpanda": REDPANDA}.get(platform, EMBEDDED)
+    sets = {key: frozenset(value) for key, value in limits.items() if isinstance(value, list) and key not in _LISTS}
     if "version" in limits:
         configs = build_kafka_catalog(limits.get("listed", KAFKA_CONFIGS), limits["version"])
         limits = {key: value for key, value in limits.items() if key not in {"version", "listed"}} | {

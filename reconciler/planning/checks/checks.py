@@ -140,9 +140,10 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
         case Topic():
             capabilities = situation.find_capabilities(resource.cluster)
             yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
-            is_new = address not in situation.observed
+            seen = situation.observed.get(address)
+            is_new = seen is None
             propagated_configs = _find_passed_on_configs(resource, wanted, situation)
-            yield from check_topic(resource, capabilities, is_new=is_new, reported=propagated_configs)
+            yield from check_topic(resource, capabilities, seen, reported=propagated_configs)
             yield from check_replica(
                 resource, situation, is_new=is_new or is_replaced(resource, situation.observed[address])
             )

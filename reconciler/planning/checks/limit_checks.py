@@ -81,7 +81,7 @@ def _check_insync_of_cluster(
         message = f"brokers with eligible leader replicas (Kafka 4) refuse to take back properties.{_MIN_INSYNC}"
         hint = f"Instead of removing it, write {_MIN_INSYNC}: 1 among the properties, which is Kafka's own default."
         yield PlanFinding(address, source, message, hint)
-    most = brokers.max_replication_factor
+    most = brokers.replication_factors[-1]
     if (declared or "").isdecimal() and int(declared or 0) > most:
         message = f"properties.{_MIN_INSYNC} {declared} is more than the number of brokers, {most}: "
         hint = f"Set {_MIN_INSYNC} to {max(1, most - 1)}."
@@ -97,7 +97,7 @@ def _check_insync_of_topic(situation: Situation, address: Address, topic: Topic)
     least = own or planned.get(_MIN_INSYNC) or capabilities.defaults.get(_MIN_INSYNC)
     if not (least or "").isdecimal():
         return
-    replicas, where = _count_replicas(situation, address, topic, capabilities.max_replication_factor)
+    replicas, where = _count_replicas(situation, address, topic, capabilities.replication_factors[-1])
     if int(least or 0) <= replicas:
         return
     whose = "" if own is not None else ", the default of its cluster,"

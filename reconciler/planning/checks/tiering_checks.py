@@ -122,6 +122,8 @@ class _Switch:
     @property
     def hides(self) -> bool:
         was, will = read_switches(self.now), read_switches(self.then)
+        if self.seen.state is None:
+            return not self.is_one and was.read and not will.read
         return self.seen.state == TieringState.ENABLED and was.read and will.write and not will.read
 
 

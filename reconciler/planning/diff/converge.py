@@ -25,7 +25,7 @@ from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, P
 from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
-from reconciler.planning.resolve.limits import FIXED, check_changes
+from reconciler.planning.resolve.limits import FIXED, can_reset, check_changes, read_storage_mode
 from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
@@ -556,7 +556,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
     """Return the differences between an address and its observed resource in fields that the platform stores."""
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if not capabilities.tells_own:
-        before = _fill_defaults(sides, before, capabilities)
+        before = _complete_configs(sides, before, capabilities)
     is_link = isinstance(sides.wanted.resource, MirrorLink)
     how = Comparison(
         catalog=capabilities.configs,
@@ -579,16 +579,27 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
     return replace(differing, changes=(*differing.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
 
 
-def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
-    """Return a topic with the acting values of declared configs that its platform reports as unset."""
+def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
+    """Return a topic with the acting values of declared configs, even if its platform reports them as unset.
+
+    Undeclared configs are left out where its platform does not reset them (F-R-211).
+    """
     topic = before.resource
     if not isinstance(topic, Topic):
         return before
+    declared = read_own_configs(sides.wanted.resource)
     acting = {**capabilities.defaults, **before.topic.initial}
-    unset = read_own_configs(sides.wanted.resource).keys() & acting.keys() - topic.spec.configs.keys()
-    if not unset:
+    mode = read_storage_mode(declared, capabilities, before)
+    configs = {
+        **{key: acting[key] for key in declared.keys() & acting.keys()},
+        **{
+            key: value
+            for key, value in topic.spec.configs.items()
+            if key in declared or can_reset(key, mode, capabilities)
+        },
+    }
+    if configs == topic.spec.configs:
         return before
-    configs = {**topic.spec.configs, **{key: acting[key] for key in unset}}
     spec = topic.spec.model_copy(update={"configs": dict(sorted(configs.items()))})
     return replace(before, resource=topic.model_copy(update={"spec": spec}))
 

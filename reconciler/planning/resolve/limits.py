@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.fields import LINK_FEATURES, READ_REPLICA
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, READ_REPLICA
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
 from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
+from reconciler.resources.configs import STORAGE_MODE
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar, format_suggestion
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import Change
     from reconciler.planning.situation import Review, Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
-    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.inventory import Capabilities, Observed
     from reconciler.resources.mirror_link import MirrorLink
 
 
@@ -134,24 +135,25 @@ FIXED: Final = frozenset({"mode", "prefix", "source"})
 
 
 def check_topic(
-    topic: Topic, capabilities: Capabilities, *, is_new: bool, reported: Collection[str] = ()
+    topic: Topic, capabilities: Capabilities, seen: Observed | None, *, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield unsupported settings of a topic, except `reported` configs."""
+    """Yield unsupported settings of a topic, except `reported` configs. `seen`: `None` if it is new."""
     spec = topic.spec
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
         yield from check_configs(own, capabilities)
         if not reported or _LAG_CONFIGS & own.keys():
             yield from _check_lags(spec.configs)
+        yield from _check_storage_mode(own, capabilities, read_storage_mode(spec.configs, capabilities, seen))
     yield from check_partitions(spec.partitions, capabilities)
     # An existing topic keeps its replication factor while a broker is down.
-    if is_new and spec.replication_factor is not None:
+    if seen is None and spec.replication_factor is not None:
         yield from _check_replicas(spec.replication_factor, capabilities)
     if spec.acls and not capabilities.acls:
         yield describe_unsupported(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
         yield from check_hosts(spec.acls)
-    if spec.recover_from is not None and is_new and not capabilities.recovery:
+    if spec.recover_from is not None and seen is None and not capabilities.recovery:
         yield describe_unsupported(capabilities, "recover a topic from object storage (recoverFrom)")
     if spec.read_replica_of is not None and not capabilities.read_replicas:
         message = (
@@ -206,6 +208,33 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
             near = [name for name in known if key.endswith(f".{name}")] or find_similar(key, known)
             hint = format_suggestion(near, otherwise="Remove it.")
             yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
+
+
+def read_storage_mode(declared: Mapping[str, str], capabilities: Capabilities, seen: Observed | None) -> str:
+    """Return the storage mode of a topic: declared, otherwise its own or the default of the cluster."""
+    live = capabilities.defaults if seen is None else seen.topic.initial
+    own = seen.resource.spec.configs if seen is not None and isinstance(seen.resource, Topic) else {}
+    configs = {**live, **own, **declared}
+    mode = configs.get(STORAGE_MODE, "unset")
+    return "tiered_v2" if mode == "tiered" and configs.get(f"{STORAGE_MODE}.impl") == "tiered_v2" else mode
+
+
+def can_set(key: str, mode: str, capabilities: Capabilities) -> bool:
+    """Return whether a topic in a storage mode accepts a config."""
+    known = capabilities.configs.get(key)
+    return known is None or known.storage_modes is None or mode in known.storage_modes
+
+
+def can_reset(key: str, mode: str, capabilities: Capabilities) -> bool:
+    """Return whether a config of a topic in a storage mode can be reset to its default."""
+    known = capabilities.configs.get(key)
+    return known is None or (not known.is_permanent and can_set(key, mode, capabilities))
+
+
+def _check_storage_mode(configs: Mapping[str, str], capabilities: Capabilities, mode: str) -> Iterator[tuple[str, str]]:
+    for key in sorted(configs):
+        if not can_set(key, mode, capabilities):
+            yield f"configs.{key} cannot be set while {STORAGE_MODE} is {mode}", f"Remove it, or change {STORAGE_MODE}."
 
 
 def _check_lags(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -274,6 +303,11 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 f"it exists already, and {RECOVERY} works only when a topic is created: nothing would be recovered",
                 "Remove it; to recover, declare a topic of another name, with recoverFrom.",
             )
+        elif change.path == CONFIGS + STORAGE_MODE and after == "unset":
+            yield (
+                f"{STORAGE_MODE} cannot be removed once it is set ({before} → {after})",
+                f"Declare {STORAGE_MODE}: {before}, or another mode.",
+            )
         elif change.path == READ_REPLICA:
             yield (
                 f"{READ_REPLICA} never changes in place ({before} → {after})",
@@ -292,10 +326,15 @@ def _is_second_half(change: Change, capabilities: Capabilities) -> bool:
 
 
 def _check_replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    if wanted > capabilities.max_replication_factor:
-        why = capabilities.lacks.get("max_replication_factor")
-        most = f"{capabilities.max_replication_factor}{f': {why}' if why else ''}"
+    factors = capabilities.replication_factors
+    if wanted > factors[-1]:
+        why = capabilities.lacks.get("replication_factors")
+        most = f"{factors[-1]}{f': {why}' if why else ''}"
         yield f"replication factor {wanted} is more than {most}", "Lower spec.replicationFactor."
+    elif wanted not in factors:
+        possible = ", ".join(map(str, factors))
+        message = f"replication factor {wanted} is not one that platform {capabilities.platform} permits: {possible}"
+        yield message, f"Set spec.replicationFactor to {min(factors, key=lambda factor: (factor < wanted, factor))}."
 
 
 def _suggest_fewer(before: int, after: int, capabilities: Capabilities) -> str:

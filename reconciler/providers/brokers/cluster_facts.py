@@ -52,7 +52,7 @@ class ClusterFacts:
         """
         bindings, code = self.bindings
         brokers = len(self.cluster.brokers)
-        lacks = {"max_replication_factor": "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"}
+        lacks = {"replication_factors": "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"}
         if code:
             lacks["acls"] = (
                 "no authorizer is configured"
@@ -65,7 +65,8 @@ class ClusterFacts:
             principal=principal,
             is_open=is_open or code == SECURITY_DISABLED,
         )
-        return replace(base, acls=not code, access=access, max_replication_factor=brokers, lacks=lacks)
+        factors = range(1, max(brokers, 1) + 1)
+        return replace(base, acls=not code, access=access, replication_factors=factors, lacks=lacks)
 
     def find_overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
         """Yield (config, broker, value) for values of `keys` that single brokers override.

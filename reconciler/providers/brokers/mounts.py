@@ -214,7 +214,7 @@ class KafkaMoves:
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
         """Create a topic for filling, or find an empty one with the same configs."""
         name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
-        factor = min(manifest.replication_factor, self.capabilities().max_replication_factor)
+        factor = min(manifest.replication_factor, self.capabilities().replication_factors[-1])
         made = admin.create_topic(self.client, name, (manifest.partitions, factor), configs)
         if made is not None:
             return made

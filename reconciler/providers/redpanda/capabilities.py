@@ -10,12 +10,12 @@ from reconciler.planning.fields import CONFIGS, canonicalize_field
 from reconciler.providers.brokers.translate import Dialect
 from reconciler.providers.redpanda.properties import format_property
 from reconciler.resources.acls import OPERATIONS
+from reconciler.resources.configs import STORAGE_MODE
 from reconciler.resources.inventory import AccessControl, Capabilities
 from reconciler.resources.kafka_configs import ConfigKey, ConfigType
 from reconciler.resources.redpanda_configs import (
     PROPERTY_OF,
     REDPANDA_INTERNAL,
-    STORAGE_MODE,
     WIRE_NAMES,
     redpanda_configs,
 )
@@ -55,6 +55,8 @@ def read_capabilities(
     configs = redpanda_configs(listed, admin.version)
     is_open = admin.properties.get("kafka_enable_authorization") is False or not admin.properties.get("enable_sasl")
     shared = look.add_to(REDPANDA, principal, is_open=is_open)
+    least = int(admin.properties.get("minimum_topic_replications") or 1)
+    odd = range(least | 1, shared.replication_factors[-1] + 1, 2)
     why = admin.explain_missing_tiering()
     missing = {} if why is None else dict.fromkeys(("tiering", "untiering", "mountings"), why)
     return replace(
@@ -64,6 +66,7 @@ def read_capabilities(
         mountings=why is None,
         lacks={**shared.lacks, **missing},
         configs=configs,
+        replication_factors=odd or shared.replication_factors,
         object_storage=admin.object_storage(),
         defaults=dict(_read_defaults(admin.properties, configs)),
         properties=dict(_read_property_keys(admin.admin.read_property_schema())),

@@ -13,6 +13,7 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
+from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction
@@ -36,6 +37,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]
 
 TIERED = {"remote.read": "true", "remote.write": "true"}
 WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
+
+MODE = "redpanda.storage.mode"
+TIERED_BY_DEFAULT = {"cloud_storage_enable_remote_write": True, "cloud_storage_enable_remote_read": True}
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,43 @@ def test_a_config_that_is_ignored_at_creation_is_told(desk: Desk) -> None:
     (outcome,) = made.values()
     assert isinstance(outcome, FailedAction)
     assert outcome.error.message == "topic odd was created, and its brokers ignored min.insync.replicas"
+
+
+@pytest.mark.fact("F-R-211")
+def test_a_storage_mode_is_applied_kept_when_it_is_no_longer_declared(
+    bench: Bench, start_redpanda: Callable[..., Redpanda]
+) -> None:
+    desk = desk_on(bench, start_redpanda(versions=["26.1.2"] * 3, properties=TIERED_BY_DEFAULT))
+    local = document("Topic", "orders", {"partitions": 1, "replicationFactor": 3, "configs": {MODE: "local"}})
+    desk.apply(local)
+    desk.declare(orders(**{MODE: "local"}))
+    problems = [error.message for error in desk.bench.plan().plan.errors]
+    assert f"configs.remote.write cannot be set while {MODE} is local" in problems
+    tiered = document("Topic", "orders", {"partitions": 1, "replicationFactor": 3, "configs": {MODE: "tiered"}})
+    desk.apply(tiered)
+    plain = document("Topic", "orders", {"partitions": 1, "replicationFactor": 3})
+    desk.apply(plain)
+    described = KafkaClient.for_cluster(desk.cluster, desk.edge).read_configs(["orders"], [MODE])
+    ((_, configs),) = described
+    assert not isinstance(configs, int)
+    assert configs[MODE].value == "tiered"
+    desk.apply(mounting("unmounted"))
+
+
+@pytest.mark.fact("F-R-208")
+def test_an_exported_cluster_is_adopted_and_nothing_is_left_to_do(
+    bench: Bench, start_redpanda: Callable[..., Redpanda]
+) -> None:
+    desk = desk_on(bench, start_redpanda(versions=["26.1.2"] * 3))
+    for name, configs in (("plain", {}), ("tiered", TIERED), ("local", {MODE: "local", "retention.ms": "1000"})):
+        made = topic(name, partitions=2, replicationFactor=1, configs=configs)
+        done(open_provider(desk.cluster, desk.edge), create(made))
+    desk.declare()
+    export(desk.bench.invocation, Select(), "west", ExportOptions(out=bench.folder / "manifests" / "west"))
+    assert f"{MODE}: local" in (bench.folder / "manifests" / "west" / "topics.yaml").read_text()
+    assert {action.verb for action in desk.bench.plan().plan.actions} == {"adopt"}
+    assert desk.bench.apply().verdict is None
+    assert ids(desk.bench.plan()) == []
 
 
 @pytest.mark.fact("F-R-201", "F-R-202", "F-R-206")
