@@ -202,7 +202,7 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         return
     if cluster.spec.properties:
         named = ", ".join(PROPERTIES + key for key in sorted(cluster.spec.properties))
-        yield describe_unsupported(capabilities, f"set cluster properties ({named})")
+        yield describe_unsupported(capabilities, f"set cluster properties ({named})", "cluster_properties")
     if cluster.spec.tiering is not None:
         yield describe_unsupported(capabilities, "set the cluster-wide configuration of tiering (spec.tiering)")
 

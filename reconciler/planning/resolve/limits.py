@@ -351,5 +351,5 @@ def describe_unsupported(capabilities: Capabilities, what: str, field: str = "")
     why = capabilities.lacks.get(field)
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",
-        "Remove it from the manifest: an unsupported field is never ignored.",
+        f"{'Change that, or remove' if why else 'Remove'} it from the manifest: an unsupported field is never ignored.",
     )

@@ -198,15 +198,11 @@ class TopicBatch:
             )
         changed = sorted({change.name for change in named if change.changes})
         readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
-        configs = {
-            name: select_own_configs(values)
-            for name, values in self._client.read_configs(readable)
-            if not isinstance(values, int)
-        }
+        described = {name: of for name, of in self._client.read_configs(readable) if not isinstance(of, int)}
         rules = self._read_rules() if any(_is_about_rules(change) for change in self._changes) else {}
         for change in named:
             try:
-                self._check_change(change, configs.get(change.name, {}), rules.get(change.address, {}))
+                self._check_change(change, described.get(change.name, {}), rules.get(change.address, {}))
             except ReconcilerError as error:
                 change.error = error
         for change in self._changes:
@@ -216,7 +212,9 @@ class TopicBatch:
                 except ReconcilerError as error:
                     change.error = error
 
-    def _check_change(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+    def _check_change(
+        self, change: PendingChange, configs: Mapping[str, ConfigState], rules: Mapping[str, Value]
+    ) -> None:
         seen = self._find_topic(change)
         if seen is None:
             if not change.is_deletion:
@@ -230,8 +228,12 @@ class TopicBatch:
                 raise StalePlanError(message, hint="Plan again.")
             return
         change.incarnation = seen.id
-        current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
-        current |= {
+        own = select_own_configs(configs)
+        if not self._client.dialect.tells_own:  # The plan compared inherited values too.
+            known = {item.path.removeprefix(CONFIGS) for item in change.changes if item.before is not None}
+            own = {**{key: configs[key].value or "" for key in known & configs.keys()}, **own}
+        current: dict[str, Value] = {
+            **{CONFIGS + key: value for key, value in own.items()},
             "partitions": len(seen.replicas),
             "replicationFactor": admin_requests.count_replicas(seen),
             **rules,

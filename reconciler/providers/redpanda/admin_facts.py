@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import UserError
+from reconciler.errors import RetryableError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +34,23 @@ class AdminFacts:
         return self.admin.list_nodes()
 
     @cached_property
+    def outage(self) -> str | None:
+        """Why the Admin API does not respond; `None` if it does. Topics do not need it."""
+        try:
+            _ = self.nodes
+        except RetryableError as error:
+            return error.message
+        return None
+
+    @cached_property
     def version(self) -> tuple[int, int]:
-        """The oldest version among the brokers.
+        """The oldest version among the brokers; the oldest supported one during an outage.
 
         Raises:
             UserError: It is not supported, or not told.
         """
+        if self.outage is not None:
+            return FLOOR
         matches = {node.version: _VERSION.search(node.version) for node in self.nodes}
         numbers = {text: (int(match[1]), int(match[2])) for text, match in matches.items() if match is not None}
         if not numbers:
@@ -53,8 +64,8 @@ class AdminFacts:
 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
-        """All cluster properties."""
-        return self.admin.read_properties()
+        """All cluster properties; empty during an outage."""
+        return {} if self.outage is not None else self.admin.read_properties()
 
     @cached_property
     def config_status(self) -> Sequence[NodeConfig]:
@@ -77,6 +88,8 @@ class AdminFacts:
 
     def explain_missing_tiering(self) -> str | None:
         """Return why topics cannot be tiered; `None` if they can (redpanda.md, 17)."""
+        if self.outage is not None:
+            return self.outage
         if self.properties.get(_TIERED_STORAGE) is not True:
             return f"{_TIERED_STORAGE} is not true on it"
         if waiting := [str(node.id) for node in self.config_status if node.needs_restart]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.planning.fields import CONFIGS, canonicalize_field
-from reconciler.providers.brokers.translate import Dialect
+from reconciler.providers.brokers.translate import OWN, ConfigState, Dialect
 from reconciler.providers.redpanda.properties import format_property
 from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.configs import STORAGE_MODE
@@ -49,7 +49,7 @@ REDPANDA: Final = Capabilities(
 
 
 def read_capabilities(
-    look: ClusterFacts, admin: AdminFacts, listed: Mapping[str, str], principal: str | None
+    look: ClusterFacts, admin: AdminFacts, listed: Mapping[str, ConfigState], principal: str | None
 ) -> Capabilities:
     """Return the limits of a cluster; `listed`: configs of an existing topic, `principal`: see `AccessControl`."""
     configs = redpanda_configs(listed, admin.version)
@@ -58,19 +58,30 @@ def read_capabilities(
     least = int(admin.properties.get("minimum_topic_replications") or 1)
     odd = range(least | 1, shared.replication_factors[-1] + 1, 2)
     why = admin.explain_missing_tiering()
-    missing = {} if why is None else dict.fromkeys(("tiering", "untiering", "mountings"), why)
+    needing = ("mountings", "cluster_properties") if admin.outage else ("tiering", "untiering", "mountings")
+    missing = {} if why is None else dict.fromkeys(needing, why)
     return replace(
         shared,
-        tiering=why is None,
-        untiering=why is None,
-        mountings=why is None,
+        tiering="tiering" not in missing,
+        untiering="untiering" not in missing,
+        mountings="mountings" not in missing,
+        cluster_properties="cluster_properties" not in missing,
         lacks={**shared.lacks, **missing},
         configs=configs,
         replication_factors=odd or shared.replication_factors,
         object_storage=admin.object_storage(),
-        defaults=dict(_read_defaults(admin.properties, configs)),
-        properties=dict(_read_property_keys(admin.admin.read_property_schema())),
+        defaults={**_select_defaults(listed, configs), **dict(_read_defaults(admin.properties, configs))},
+        properties=dict(_read_property_keys({} if admin.outage else admin.admin.read_property_schema())),
     )
+
+
+def _select_defaults(listed: Mapping[str, ConfigState], configs: Mapping[str, ConfigKey]) -> dict[str, str]:
+    """Return the values that one topic inherits from its cluster."""
+    return {
+        key: str(canonicalize_field(CONFIGS + key, state.value, configs))
+        for key, state in listed.items()
+        if state.source != OWN and state.value is not None and key not in DIALECT.fixed_at_creation
+    }
 
 
 def _read_defaults(properties: Mapping[str, Any], configs: Mapping[str, ConfigKey]) -> Iterator[tuple[str, str]]:

@@ -18,16 +18,17 @@ from reconciler.providers.redpanda.mounts import (
     split_moves,
 )
 from reconciler.providers.redpanda.properties import change_properties, observe_properties
-from reconciler.resources.inventory import ClusterIdentity
+from reconciler.resources.inventory import ClusterIdentity, Observed
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Update
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
+    from reconciler.providers.brokers.translate import ConfigState
     from reconciler.providers.protocol import Edge, Outcome
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
-    from reconciler.resources.inventory import Capabilities, Observed
+    from reconciler.resources.inventory import Capabilities
 
 _ID_PREFIX: Final = "redpanda."
 
@@ -49,6 +50,9 @@ class RedpandaProvider(BrokersProvider):
         self._facts = AdminFacts(self._admin)
         _ = self._facts.version
         identity = super().identify()
+        if self._facts.outage is not None:
+            self._edge.warn(f"{self._facts.outage}. Topics are planned without it; properties and mounts need it.")
+            return identity
         uuid = self._admin.read_uuid()
         if identity.cluster_id.removeprefix(_ID_PREFIX) != uuid:
             theirs = f"the Admin API is that of {_ID_PREFIX}{uuid}"
@@ -70,6 +74,8 @@ class RedpandaProvider(BrokersProvider):
             self._facts = AdminFacts(self._admin)  # outdated now
 
     def _observe_cluster(self, look: ClusterFacts) -> Observed:
+        if self._facts.outage is not None:
+            return Observed(self._declared, look.cluster.id)
         return observe_properties(self._declared, look.cluster.id, self._admin)
 
     def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
@@ -78,6 +84,8 @@ class RedpandaProvider(BrokersProvider):
     def _add_mountings(
         self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> Mapping[Address, Observed]:
+        if self._facts.outage is not None:
+            return inventory
         try:
             tasks = self._admin.list_tasks()
         except UserError:  # without a licence or tiered storage, newer versions refuse the list (redpanda.md, R17)
@@ -101,10 +109,10 @@ class RedpandaProvider(BrokersProvider):
 
         return read_capabilities(self._look, self._facts, self._sample_configs(), find_principal(self._declared))
 
-    def _sample_configs(self) -> dict[str, str]:
+    def _sample_configs(self) -> Mapping[str, ConfigState]:
         """Return the configs that brokers report for one of the topics; empty if there is none."""
         names = [name for name, topic in self._client.read_topics().items() if not topic.error][:1]
         for _, configs in self._client.read_configs(names) if names else ():
             if not isinstance(configs, int):
-                return {key: state.value or "" for key, state in configs.items()}
+                return configs
         return {}

@@ -155,6 +155,7 @@ def test_values_that_equal_defaults_are_no_difference(desk: Desk) -> None:
     desk.apply(orders(**{"retention.ms": week}), document("Namespace", "shop", {}))
     desk.apply(orders(**{"retention.ms": "86400000"}))
     desk.apply(orders())
+    desk.apply(orders(**{"retention.ms": "3600000"}))
 
 
 def test_redpandas_own_name_of_a_tiering_config_is_refused_with_the_name_for_files(desk: Desk) -> None:
@@ -409,6 +410,20 @@ def test_a_wrong_password_is_said_once_and_not_shown(desk: Desk) -> None:
         AdminClient(desk.cluster, Edge(desk.bench.folder, {"RECONCILER_REDPANDA": "hunter2"}, str, int)).list_nodes()
     assert "hunter2" not in str(caught.value)
     assert len(desk.server.requests) == 1
+
+
+def test_topics_go_on_without_the_admin_api_and_what_needs_it_says_why(desk: Desk) -> None:
+    week = str(7 * 24 * 3600 * 1000)
+    connection = cast("RedpandaConnection", desk.cluster.spec.connection).model_copy(update={"admin_timeout": 1000})
+    quick = {"redpanda": connection.model_dump(by_alias=True, exclude_none=True)}
+    desk.apply(orders(**{"retention.ms": week}), orders("payments"), **quick)
+    desk.server.faults.add("status", path="/v1", status=503, message="Service unavailable", times=10_000)
+    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), **quick)
+    desk.declare(orders(), orders("payments"), mounting("unmounted", "payments"), properties={"x": "1"}, **quick)
+    problems = {str(error.address): error.message for error in desk.bench.plan().plan.errors}
+    assert problems.keys() == {"cluster/west", "mounting/west/payments"}
+    assert all("Admin API" in message and "503: Service unavailable" in message for message in problems.values())
+    assert any("Topics are planned without it" in warning for warning in desk.bench.warned)
 
 
 def test_what_is_no_json_is_told(desk: Desk) -> None:
