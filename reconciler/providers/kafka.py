@@ -40,17 +40,17 @@ _COPY_SWITCH: Final = "remote.log.copy.disable"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
 _PROBE_TOPIC: Final = "reconciler-defaults"
-"""Topic that is never created; the controller only validates it."""
+"""Topic that the controller validates but never creates."""
 _OFFSETS: Final = "__consumer_offsets"
-"""Topic that exists nearly everywhere and uses the brokers' retention."""
+"""Topic that exists nearly everywhere and has the brokers' retention."""
 _SAMPLE: Final = 20
-"""Maximum topics to query for one with the brokers' default."""
+"""Maximum topics to search for one with the brokers' defaults."""
 _RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Retention configs of topics, and the broker properties behind their default, in order, with unit in ms."""
+"""Retention configs of topics, and the broker properties of their defaults, in order, with unit in ms."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -84,15 +84,15 @@ KAFKA: Final = Capabilities(
     max_partitions=9_999,
     batch=10_000,
 )
-"""Capabilities of every version. All others are read from the brokers."""
+"""Capabilities of every version. The brokers report all others."""
 
 
 def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
-    """Return the capabilities of a cluster; `known` are topics that probably exist.
+    """Return the capabilities of a cluster. `known` are topics that probably exist.
 
     `may_hide` is false, because declared and recorded topics are read by name.
     """
-    # Empty if hidden.
+    # Empty if the broker's configs may not be described.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look, known)
     configs = dict(build_kafka_catalog(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
@@ -122,7 +122,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
 
 
 def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Return why tiered storage is unavailable. If switches are hidden, brokers decide."""
+    """Return why tiered storage is unavailable. Hidden switches count as on."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
@@ -133,7 +133,10 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[s
 
 
 def _is_open(broker: Mapping[str, ConfigState]) -> bool:
-    """Return whether principals without ACLs are allowed. Brokers hide this setting's value, so listed means true."""
+    """Return whether principals without ACLs are allowed.
+
+    Brokers hide the value, so a listed setting counts as true.
+    """
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 
@@ -141,7 +144,7 @@ def _is_open(broker: Mapping[str, ConfigState]) -> bool:
 def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
     """Return the default of each topic config; `None` means unknown.
 
-    The controller knows all defaults except retention, which brokers report for existing topics.
+    The controller reports all defaults except retention, which brokers report for existing topics.
     """
     client = look.client
     by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
@@ -201,7 +204,7 @@ def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
 
 
 def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
-    """Return the controller's topic defaults; empty if the caller may not create topics."""
+    """Return the controller's topic defaults; empty if creating topics is not allowed."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     topic = CreateTopicsRequest.CreatableTopic(
@@ -233,4 +236,4 @@ _THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
-"""Thread pools. A running broker at most doubles or halves them."""
+"""Thread pools, which a running broker at most doubles or halves."""

@@ -32,11 +32,11 @@ Place: TypeAlias = tuple[str, int]
 LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
-"""Timestamp that asks for the first offset on the broker's disk."""
+"""Timestamp that requests the first offset on the broker's disk."""
 NEWEST: Final = -3
-"""Timestamp that asks for the offset of the largest timestamp."""
+"""Timestamp that requests the offset of the largest timestamp."""
 TIERED: Final = -5
-"""Timestamp that asks for the last offset in remote storage; the response is -1 if there is none."""
+"""Timestamp that requests the last offset in remote storage; the response is -1 if there is none."""
 _SINCE: Final = {NEWEST: 7, LOCAL: 8, TIERED: 9}
 """First version of ListOffsets with each constant. Redpanda supports none of them (redpanda.md, R3)."""
 _CLEANUP: Final = "cleanup.policy"
@@ -49,7 +49,7 @@ def read_offsets(
 ) -> dict[Place, int]:
     """Return an offset of each partition. `spec` is a constant above or a time in ms.
 
-    An offset of -1 means that all records are older. The result is empty if the brokers do not know the constant.
+    -1 means that all records are older. The result is empty if the brokers do not support the constant.
 
     `is_stable` reads only up to the last stable offset.
     """
@@ -58,7 +58,7 @@ def read_offsets(
 
 
 def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return latest timestamps in ms. Partitions without records, or without support by brokers, are absent."""
+    """Return latest timestamps in ms. Partitions without records or support by brokers are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
@@ -96,7 +96,7 @@ def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bou
 
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
-    """Delete records below offsets, with one request per leader. Idempotent."""
+    """Delete records below offsets. Idempotent."""
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
     by_leader: dict[int, list[tuple[int, int]]] = {}
@@ -112,14 +112,14 @@ def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Map
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Return whether `cleanup.policy` is only `compact`, so that brokers delete no old records."""
+    """Return whether `cleanup.policy` is only `compact`, so that no old records are deleted."""
     ((_, configs),) = client.read_configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
 def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
-    """Return the size in bytes of each partition's largest replica, with one request per broker."""
+    """Return the size in bytes of each partition's largest replica."""
     wanted = sorted(names)
     if not wanted:
         return {}

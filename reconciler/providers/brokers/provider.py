@@ -1,4 +1,4 @@
-"""Provider of clusters that speak the Kafka protocol; each platform adds what is its own."""
+"""Base of the providers whose brokers speak the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ class ClusterObserver:
     """Addresses declared or recorded anywhere."""
     is_wanted: Callable[[str], bool] | None
     initial: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By flat name: defaults that were copied into a topic when it was created."""
+    """Defaults that were copied into a topic at its creation, by flat name."""
 
     def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
 
-        Invisible declared or recorded topics are requested by name, which reveals hidden ones.
+        Declared or recorded topics that are not visible are requested by name, which reveals hidden ones.
         """
         topics = apply_reassignments(self.client.read_topics(self._names()), read_reassignments(self.client))
         known = {address for address in self.known if cluster_of(address) == self.cluster}
@@ -133,7 +133,7 @@ class ClusterObserver:
         bindings: Sequence[AccessBinding],
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
-        """Yield namespaces and topics with their rules; `hidden`: mirrors that may not be described."""
+        """Yield namespaces and topics with their rules. `hidden` are mirrors that may not be described."""
         rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.build_namespace(name, rules.namespaces.get(name, ()))
@@ -142,7 +142,7 @@ class ClusterObserver:
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
-                continue  # being deleted, or gone
+                continue  # The topic is deleted, or is being deleted.
             full_name = self.naming.to_full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
@@ -155,7 +155,7 @@ class ClusterObserver:
                 address,
                 Observed(
                     resource,
-                    seen.id if seen.replicas else None,  # brokers return zeros if hidden
+                    seen.id if seen.replicas else None,  # Brokers report zeros for a hidden topic.
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(self.initial.get(name, {}), is_moving=seen.is_moving),
@@ -165,8 +165,8 @@ class ClusterObserver:
             )
 
     def _names(self) -> list[str] | None:
-        """Return the names to describe; `None`: all topics, as the scope has a wildcard."""
-        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has all links
+        """Return the names to describe; `None` means all topics."""
+        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # The ledger has links.
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
@@ -191,7 +191,7 @@ class ClusterObserver:
 
 
 def needs_ledger(known: Iterable[Address]) -> bool:
-    """Return whether any address needs the ledger."""
+    """Return whether an address has a kind that the ledger stores."""
     return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
@@ -200,11 +200,11 @@ def _mark_refused(seen: TopicMetadata, code: int) -> TopicMetadata:
 
 
 _DYNAMIC_DEFAULT: Final = 3
-"""Source: dynamic config of all brokers."""
+"""Source of a dynamic config of all brokers."""
 
 
 def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
-    """Return the cluster; hidden if declared properties may not be read."""
+    """Return the cluster, hidden if declared properties may not be read."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
         hidden = look.configs if declared.spec.properties else None
@@ -216,7 +216,7 @@ def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
-    """Return the brokers' dynamic properties."""
+    """Return the brokers' cluster-wide dynamic properties."""
     return _select_properties(client.read_dynamic_configs())
 
 
@@ -229,7 +229,7 @@ def _select_properties(configs: Mapping[str, ConfigState]) -> dict[str, str]:
 
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
-    """Set and reset properties in one request, completely or not at all."""
+    """Set and reset properties in one request, all or none."""
     from reconciler.providers.brokers.admin_requests import alter_broker_configs
 
     try:
@@ -250,7 +250,7 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
-"""Cannot be reset once set for all brokers with eligible leader replicas (KIP-966)."""
+"""Property that brokers with eligible leader replicas (KIP-966) do not reset."""
 
 
 def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
@@ -272,14 +272,14 @@ class _LedgerContents:
     links: Entries = field(default_factory=dict)
     """Links and mirrors."""
     sealed: Mapping[str, Seal] = field(default_factory=dict)
-    """By topic."""
+    """Seals by topic."""
     filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Configs after filling, by topic being filled."""
     owners: Owners | None = None
 
 
 class BrokersProvider(ABC):
-    """Provider of one cluster, over the Kafka protocol."""
+    """Provider of one cluster."""
 
     def __init__(self, declared: Cluster, edge: Edge, dialect: Dialect) -> None:
         self._declared, self._edge = declared, edge
@@ -287,11 +287,11 @@ class BrokersProvider(ABC):
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
-        self._learning = threading.Lock()  # mirrors sync in parallel
+        self._learning = threading.Lock()  # Mirrors are synced in parallel.
         self.learn_names(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
-        """Topics being filled at the last observation, by brokers' names."""
+        """Topics being filled at the last observation, by the brokers' names."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -314,10 +314,7 @@ class BrokersProvider(ABC):
         return ClusterIdentity(self._client.dialect.platform, self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster, its existing known namespaces and its topics, with a few requests.
-
-        Reuses, once, what `identify` has read.
-        """
+        """Return the cluster, its namespaces and its topics. Reuses the facts that `identify` has read."""
         look, self._look = self._look, ClusterFacts(self._client)
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
@@ -359,7 +356,6 @@ class BrokersProvider(ABC):
     def _add_mountings(
         self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> Mapping[Address, Observed]:
-        """Add mounts and unmounts in progress to an inventory."""
         if self._declared.spec.object_storage is not None:
             try:
                 return self._mountings.add_moves(inventory, is_wanted)
@@ -369,7 +365,7 @@ class BrokersProvider(ABC):
         return inventory
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return access rules of no topic or known namespace."""
+        """Return access rules that belong to no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.read_topics().keys()
         entries = self._read_states() if LEDGER in topics else None
@@ -380,7 +376,7 @@ class BrokersProvider(ABC):
         self.observe(Scope((address,)))
 
     def read_overview(self) -> Overview:
-        """Return names and shapes of visible topics, from one request and the ledger."""
+        """Return names and shapes of visible topics."""
         every = self._client.read_topics()
         entries = self._read_states() if LEDGER in every else None
         return build_topic_overview(self._client.name, self._naming, every, entries)
@@ -388,11 +384,11 @@ class BrokersProvider(ABC):
     def apply(
         self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
     ) -> Iterator[Outcome]:
-        """Apply a batch, with one request per kind of change."""
+        """Apply a batch."""
         try:
             yield from self._apply_all(actions, may_go_on)
         finally:
-            self._look = ClusterFacts(self._client)  # outdated now
+            self._look = ClusterFacts(self._client)  # The facts are outdated.
 
     def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.brokers.admin import TopicBatch, to_pending_changes
@@ -443,7 +439,7 @@ class BrokersProvider(ABC):
         return failed
 
     def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
-        """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
+        """Return the part of an action to apply now. The move that fills the topic applies the rest."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.to_physical(action.after.full_name) not in self._filled:
@@ -455,7 +451,7 @@ class BrokersProvider(ABC):
             return FailedAction(action.id, error)
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Measure at most a thousand partitions by log folders and offsets."""
+        """Measure at most 1,000 partitions by log directories and offsets."""
         from reconciler.providers.brokers.offsets import measure_topics
 
         names = {address: self._naming.to_physical(full_name_of(address)) for address in addresses}
@@ -514,19 +510,19 @@ class BrokersProvider(ABC):
         return KafkaLinks(self._site(), lambda full_name: self.open_log(address_of("topic", name, full_name)))
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
-        """Return the contents of a topic."""
+        """Return a topic's offsets, sizes and placements."""
         from reconciler.providers.brokers.offsets import read_standing
 
         return read_standing(self._client, self._read_topic(topic), topic)
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield disk usage."""
+        """Yield the disk usage of topics."""
         from reconciler.providers.brokers.offsets import read_disk_storages
 
         return read_disk_storages(self._client, self._read_topics(topics))
 
     def read_vitals(self) -> Vitals:
-        """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
+        """Measure at most 1,000 topics and groups."""
         from reconciler.providers.brokers.vitals import measure_cluster
 
         return measure_cluster(
@@ -534,18 +530,18 @@ class BrokersProvider(ABC):
         )
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Add addresses: their namespaces determine how flat names are read."""
+        """Add addresses, whose namespaces determine how flat names are read."""
         name = self._declared.metadata.name
         own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}
         with self._learning:
             fresh = own_addresses - self._known
             self._known |= fresh
-            # mirrors arrive one by one, mostly in known namespaces
+            # Mirrors are added one by one, mostly in known namespaces.
             if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = build_naming(self._separator, self._known)
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic copy besides records."""
+        """Return a topic's partitions and configs, which its mirrors follow."""
         from reconciler.providers.brokers.links.link_site import read_source_topics
 
         seen = self._read_topic(topic)
@@ -561,7 +557,7 @@ class BrokersProvider(ABC):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not report lost records
     ) -> TopicLog:
-        """Return a topic's log; reading fails if brokers have lost records."""
+        """Return a topic's log. Reading fails if brokers have lost records."""
         from reconciler.providers.brokers.records.record_log import KafkaLog
         from reconciler.providers.brokers.security import build_admin_settings, build_record_settings
 
@@ -570,7 +566,7 @@ class BrokersProvider(ABC):
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def open_producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return a producer for a topic; rejects internal ones, mirrors, and topics being mounted."""
+        """Return a producer for a topic. Internal topics, mirrors, and topics being mounted are rejected."""
         from reconciler.providers.brokers.records.record_producer import KafkaProducer
         from reconciler.providers.brokers.security import build_record_settings
 
@@ -583,17 +579,17 @@ class BrokersProvider(ABC):
         return KafkaProducer(seen.name, build_record_settings(self._declared, self._edge), self._client.name)
 
     def open_append_sink(self, topic: TopicAddress) -> None:  # noqa: B027 - no platform with brokers has them
-        """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
+        """Return `None`, because a Kafka transaction has one producer, not many tasks."""
 
     def open_sink(self, topic: TopicAddress) -> TransactionalSink:
-        """Return a sink for a topic; for a mirror, with its link's state."""
+        """Return a sink for a topic or mirror."""
         from reconciler.providers.brokers.links.links import open_sink
         from reconciler.providers.brokers.security import build_record_settings
 
         return open_sink(self._site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:  # noqa: ARG002 - needs no executors
-        """Return the only job: it removes throttles of a killed change of replicas."""
+        """Return the job that removes throttles left by a killed process."""
         from reconciler.providers.brokers.admin_requests import sweep_throttles
         from reconciler.providers.protocol import MaintenanceJobResult
 
@@ -627,7 +623,7 @@ class BrokersProvider(ABC):
         return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
     def _read_states(self) -> Entries | None:
-        """Read the ledger; `None`: it is hidden, and no link is known."""
+        """Return the ledger's entries, or `None` if it is hidden and no link is known."""
         try:
             return self._ledger.read()
         except NotAuthorizedError:
@@ -668,7 +664,7 @@ class BrokersProvider(ABC):
         return find_recorded_mirrors(entries, self._client.name, names)
 
     def _find_owners(self, entries: Entries) -> Owners:
-        """Find namespaces by prefix."""
+        """Return the recorded owners by full names of topics, namespaces and links."""
         from reconciler.providers.brokers.ledger import parse_owners
 
         owners, naming = parse_owners(entries), self._naming
@@ -683,11 +679,11 @@ class BrokersProvider(ABC):
                 case "link":
                     what[key] = lineage
                 case _:
-                    continue  # unknown to this workspace
+                    continue  # The namespace is unknown to this workspace.
         return replace(owners, lineages_by_key=what)
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Record owners in the ledger; return resources that others own."""
+        """Record owners in the ledger; return the resources that other workspaces own."""
         from reconciler.providers.brokers.ledger import record_owners
 
         ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
@@ -706,7 +702,6 @@ class BrokersProvider(ABC):
                 return key
 
     def _without_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
-        """Return access rules without the denials that links set on mirrors."""
         if not entries:
             return bindings
         from reconciler.providers.brokers.links.link_states import list_denials

@@ -55,7 +55,7 @@ _MAX_NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArchives:
-    """Topics in one cluster's object storage; `cluster_id` reads the cluster's id."""
+    """Topics in one cluster's object storage. `cluster_id` reads the cluster's id."""
 
     cluster_address: Address
     storage: ObjectStore | None
@@ -65,24 +65,24 @@ class EmbeddedArchives:
     def find_recovery_sources(
         self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return the sources of new topics. Sends a GET per topic and partition, and a listing for names."""
+        """Return the sources of new topics. Sends a GET per topic and partition."""
         sources = look_up_sources(self.storage, self.cluster_id(), topics, self.who) if topics else {}
         return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return all topics and metadata. Sends a listing, and a GET per topic, partition and part."""
+        """Return all topics and metadata. Sends a GET per topic, partition and metadata part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that were ever detached, with one listing and one GET each."""
+        """Return all topics that were ever detached, with one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
         return list_mountable_topics(self.cluster_address, self.storage)
 
 
 def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
-    """Return the sources of new read replicas. Only the super user may create them."""
+    """Return the sources of new read replicas, which only the super user may create."""
 
     def find_source(address: Address, location: str) -> RecoverableTopic | UserError:
         try:
@@ -136,7 +136,7 @@ def list_archived(
 ) -> Iterator[tuple[str, RecoverableTopic | UserError]]:
     """Yield the topics that one cluster created, by key, in a stable order.
 
-    Errors follow for mounted topics of other clusters, which must be released first.
+    Topics of other clusters that are mounted follow as errors, because they must be released first.
 
     Raises:
         UserError: There is no object storage, or the cluster's id is missing, ambiguous or unknown there.
@@ -173,7 +173,7 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
 
 
 def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
-    """Yield errors for mounted topics that other clusters created: a Mounting restores them, not a recovery."""
+    """Yield errors for mounted topics of other clusters, which a Mounting restores, not a recovery."""
     for place, ownership in iter_ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
@@ -263,7 +263,7 @@ def _key_offsets_by_location(offsets: OffsetsByLocation) -> Iterator[tuple[str, 
 def _list_inventory(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Return a catalog's resources by address. Undeclarable ones are added to `left_out`."""
+    """Return a catalog's resources by address. Add those that cannot be declared to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -292,7 +292,7 @@ def _undeclarable_error(error: UserError | ValueError) -> UserError:
 
 
 def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
-    """Return the locations from which a batch recovers topics, by address of the new topic."""
+    """Return the locations of topics that actions recover, by address of the new topic."""
     return {
         action.address: str(action.parameters[_FROM])
         for action in actions
@@ -301,7 +301,7 @@ def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | Non
 
 
 def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]:
-    """Return the source locations of a batch's new read replicas, by address."""
+    """Return the source locations of new read replicas, by address."""
     return {
         action.address: action.after.spec.read_replica_of
         for action in actions
@@ -350,6 +350,6 @@ def complete_recoveries(
 
 
 def build_recovery_result(results: Mapping[str, ReconcilerError | None]) -> MaintenanceJobResult:
-    """Return the result of the recovery job from each topic's error."""
+    """Return the recovery job's result from each topic's error."""
     errors = tuple(error for error in results.values() if error is not None)
     return MaintenanceJobResult("topic", len(results) - len(errors), failed=len(errors), errors=errors)

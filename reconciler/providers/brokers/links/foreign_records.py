@@ -33,7 +33,7 @@ def find_foreign_records(
     is_stopped: bool = False,
     on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
-    """Return foreign records in mirrors by full name, in order. Other topics are ignored.
+    """Return foreign records in mirrors, in order, by full name. Other topics are ignored.
 
     `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that cannot be
     read; without it their error is raised.
@@ -102,7 +102,7 @@ class _Partition:
     def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
-        If there are no more gaps than transactions, a gap of one offset is a marker, except the first gap.
+        If there are no more gaps than transactions, every one-offset gap but the first is a marker.
         """
         gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
