@@ -50,7 +50,7 @@ _RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Retention configs of topics, and the broker properties of their defaults, in order, with unit in ms."""
+"""Retention configs of topics, and the broker properties of their defaults with unit in ms."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -133,10 +133,7 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[s
 
 
 def _is_open(broker: Mapping[str, ConfigState]) -> bool:
-    """Return whether principals without ACLs are allowed.
-
-    Brokers hide the value, so a listed setting counts as true.
-    """
+    """Return whether principals without ACLs are allowed. Brokers hide the value, so listed means true."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 

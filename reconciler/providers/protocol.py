@@ -151,7 +151,7 @@ class Provider(Protocol):
         """Check that the caller may know whether a namespace or topic exists.
 
         Raises:
-            NotAuthorizedError: The caller may not know, whether it exists or not.
+            NotAuthorizedError: The caller may not know.
         """
         ...
 
@@ -243,7 +243,7 @@ class Provider(Protocol):
         ...
 
     def open_append_sink(self, topic: TopicAddress) -> AppendSink | None:
-        """Return a sink in which many tasks stage records that become readable together; `None` if there is none.
+        """Return a sink for records that many tasks stage and that become readable together; `None` if unsupported.
 
         Mirrors are rejected.
         """
@@ -348,7 +348,7 @@ class Groups(Protocol):
         ...
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to that topic; `None` if there are too many groups."""
+        """Return a topic's groups with their offsets in it; `None` if there are too many groups."""
         ...
 
     def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
@@ -434,7 +434,7 @@ class MaintenanceJobResult:
     """Result of one maintenance job on one cluster."""
 
     unit: str = ""
-    """Unit of `done` and `failed`: partition, topic, transaction, object. Empty if nothing was to do."""
+    """Unit of `done` and `failed`: partition, topic, transaction or object. Empty if there was no work."""
     done: int = 0
     records: int = 0
     """Records that retention or compaction removed or a roll rewrote."""

@@ -60,7 +60,7 @@ class Links(Protocol):
         ...
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
-        """Return full names of a link's mirrors whose topics were deleted or recreated by others.
+        """Return full names of a link's mirrors whose topics were deleted or recreated.
 
         Empty if the platform deletes mirrors with their topics.
         """
@@ -106,7 +106,7 @@ class LinksByJobs(Links, Protocol):
         `pause`, `resume` and `failover` are complete on return. `promote` and `reverse-…` only begin `operation`.
 
         Raises:
-            UserError: The mirror's state does not allow the verb; the message lists the allowed verbs.
+            UserError: The mirror's state does not allow the verb.
         """
         ...
 
@@ -156,7 +156,7 @@ class LinksByJobs(Links, Protocol):
     ) -> ObservedMirror:
         """Move a mirror to the next state of its operation. STOPPED allows producers.
 
-        `is_given_up`: the source of a reversal accepts producers again, so its mirror may become ACTIVE.
+        `is_given_up` allows ACTIVE, because the source of a reversal accepts producers again.
 
         Raises:
             UserError: Another operation is in progress, or the lifecycle has no such transition.
@@ -212,7 +212,7 @@ class LinksByJobs(Links, Protocol):
         """Return records in mirrors that their links did not copy, by full name. Clean mirrors are absent.
 
         `is_stopped` includes stopped mirrors, up to their last copied record. `on_unknown` receives mirrors that cannot
-        be checked; without it, their error is raised. Empty if the platform rejects producers of mirrors.
+        be checked; without it, their error is raised. Empty if the platform rejects other producers.
         """
         ...
 
@@ -315,10 +315,9 @@ class SyncsByJobs(Protocol):
         ...
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
-        """Sync a source's access rules to existing mirrors, by their sources' full names, and to namespaces.
+        """Sync a source's access rules, by its topics' names, to mirrors and namespaces; return how many changed.
 
-        Deletes rules that the link synced earlier and that `rules` lacks. Returns how many mirrors and namespaces
-        changed.
+        Deletes rules that the link synced earlier and that `rules` lacks.
         """
         ...
 
@@ -328,6 +327,6 @@ class SyncsByJobs(Protocol):
         Does nothing if the platform itself rejects producers of mirrors.
 
         Raises:
-            UserError: The cluster cannot deny writes, or not with these access rules.
+            UserError: The cluster cannot deny writes with these access rules.
         """
         ...

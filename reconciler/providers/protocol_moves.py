@@ -1,4 +1,4 @@
-"""Protocols of mounts, unmounts and moves of topics, by the cluster itself or by jobs."""
+"""Protocols of mounts, unmounts and moves of topics."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class Migrations(Protocol):
     def run_migration(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
         """Run a command's migration up to its phase; `None` if jobs do it.
 
-        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called before
-        each write and may raise.
+        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is `may_go_on`.
 
         Raises:
             UserError: The migration is rejected, or a prepared migration cannot continue.
@@ -44,7 +43,7 @@ class Migrations(Protocol):
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the unfinished migrations by id. Read-only.
 
-        Migrations of hidden topics are omitted. Without `is_measured`, remaining uploads and obstacles are unknown.
+        Migrations of hidden topics are omitted. Without `is_measured`, remaining uploads are unknown.
         """
         ...
 
@@ -67,7 +66,7 @@ class Migrations(Protocol):
         ...
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the location of each topic ever detached, with the topic, or an error if it is unusable.
+        """Yield the location of each topic ever detached, with the topic or an error.
 
         The cluster need not exist.
 
@@ -80,7 +79,7 @@ class Migrations(Protocol):
         """Return the topic that a release would make mountable, in its current state.
 
         Raises:
-            UserError: The topic does not exist, has another owner or none, or the caller is not the super user.
+            UserError: `owner` does not own such a topic, or the caller is not the super user.
         """
         ...
 
@@ -184,7 +183,7 @@ class MovesByJobs(Protocol):
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
         """Create an empty topic without retention, and return its id.
 
-        An existing empty topic with this name and these configs is reused.
+        An existing empty topic with these configs is reused.
 
         Raises:
             UserError: Another topic has that name, or the cluster rejects its creation.
@@ -249,7 +248,7 @@ class MovesByJobs(Protocol):
         ...
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's ends that `finish_move` stored; `None` if it has not run, or records followed."""
+        """Return the old topic's ends that `finish_move` stored; `None` if missing, or records followed."""
         ...
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:

@@ -64,7 +64,7 @@ def resolve_secret(reference: str, environ: Mapping[str, str]) -> Secret:
     """Resolve `${env:NAME}` or `${file:/path}`. A file's final line end is removed.
 
     Raises:
-        UserError: The variable is not set, the file cannot be read, or the secret is empty.
+        UserError: The secret is missing, unreadable or empty.
     """
     match = SECRET_REFERENCE.fullmatch(reference)
     if match is None:
@@ -189,7 +189,7 @@ def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | Non
 
 
 def open_object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
-    """Open the object storage of an embedded cluster, or return `None` if it declares none."""
+    """Open the object storage of an embedded cluster; `None` if undeclared."""
     location, properties = declared.spec.object_storage, declared.spec.properties
     return (
         None

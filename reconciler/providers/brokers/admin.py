@@ -1,4 +1,4 @@
-"""Topic changes: one request per kind of change, then a wait until brokers show them."""
+"""Topic changes, with a wait until brokers show them."""
 
 from __future__ import annotations
 

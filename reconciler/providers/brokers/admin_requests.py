@@ -414,7 +414,7 @@ _BETWEEN_LINES_S: Final = 10.0
 _STALLED_S: Final = 120.0
 """Seconds without progress after which a reassignment is no longer awaited."""
 _AT_ONCE: Final = 200
-"""Maximum partitions of a topic that move at once, because the config that lists their replicas is limited."""
+"""Maximum partitions of a topic that move at once, because a config of limited length lists their replicas."""
 _LONGEST: Final = 32_767
 """Maximum length of a config value; brokers close the connection for longer ones."""
 
@@ -523,7 +523,7 @@ class Replicas:
     moving: Reassignment = NOT_MOVING
 
     def will_have_replicas(self, factor: int, alive: Collection[int]) -> bool:
-        """Return whether the partition has `factor` replicas, or will have them after its reassignment."""
+        """Return whether the partition has `factor` replicas, or its reassignment can lead to them."""
         adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
         can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
         return len(staying) == factor and (self.moving == NOT_MOVING or can_end)
@@ -654,7 +654,7 @@ def _count_copied_bytes(
 def throttle_moves(
     client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]
 ) -> None:
-    """Throttle moving replicas and their sources to the configured rate, or to `RATE` if none is configured."""
+    """Throttle moving replicas and their sources to the configured rate, by default `RATE`."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
@@ -687,7 +687,7 @@ def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tupl
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Append replicas to an operator's throttled ones; return `None` if all are throttled or the list is too long."""
+    """Append replicas to throttled ones; return `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value

@@ -42,7 +42,7 @@ READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
 """Longer than the brokers' own timeout, so that brokers report it."""
 _RETRY_SECONDS: Final = 30.0
-"""Limit of retries without a response. Leaders on a dead broker are replaced within ten seconds."""
+"""Limit of retries without a response. Dead leaders are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
 _STALLED_SECONDS: Final = 60.0
 _TRIES: Final = 8
@@ -264,7 +264,7 @@ class KafkaClient:
         """Return a topic, or `None` if it does not exist or is being deleted.
 
         Raises:
-            NotAuthorizedError: The topic may not be described; it may not exist.
+            NotAuthorizedError: The topic may not be described.
             ReconcilerError: The brokers cannot respond, or the name is invalid.
         """
         seen = self.read_topics([name]).get(name)
@@ -284,9 +284,9 @@ class KafkaClient:
     def read_configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
-        """Yield each topic's name with its configs or an error code.
+        """Yield each topic's name with its configs, limited to `keys`, or an error code.
 
-        `keys` limits the configs. `node` is the broker to ask.
+        `node` is the broker to ask.
         """
         wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
         ours = self.dialect.map_wire_names()

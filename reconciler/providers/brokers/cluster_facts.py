@@ -38,7 +38,7 @@ class ClusterFacts:
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
-        """Configs of one broker, and the cluster-wide dynamic configs; an error if they may not be described."""
+        """Configs of one broker and cluster-wide dynamic configs; an error if they are hidden."""
         first, *others = self.cluster.brokers
         try:
             return self._read_configs(first, others)

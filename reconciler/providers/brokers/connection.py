@@ -63,7 +63,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
 
 
 def close_admin(admin: Any) -> None:
-    """Close a client. Its own thread leaves this to another thread, because it cannot join itself."""
+    """Close a client, in another thread if called from its own, which cannot join itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:
@@ -140,7 +140,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """Return the received bytes and an error that the library would drop, or `None` if nothing has arrived."""
+    """Return received bytes and an error that the library would drop, or `None` if nothing arrived."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(_RECEIVED_BYTES):

@@ -57,7 +57,7 @@ class KafkaGroups:
         return self._build_group(group, states[group], self._build_rows(committed, committed))
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to that topic; `None` if there are too many groups."""
+        """Return a topic's groups with their offsets in it; `None` if there are too many groups."""
         places, states = self._list_partitions(full_name), self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
@@ -92,7 +92,7 @@ class KafkaGroups:
     ) -> tuple[list[GroupLag], int]:
         """Return lags by topic, and the number of groups that may not be described.
 
-        `bounds` are the first and last stable offsets of the partitions to count.
+        `bounds` are the partitions' first and last stable offsets.
         """
         lags_of_groups: list[GroupLag] = []
         shown, hidden = read_describable_offsets(self.client, groups)
@@ -318,7 +318,7 @@ def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str,
 
 
 def check_groups_visible(client: KafkaClient) -> None:
-    """Reject a principal that may not describe the cluster, from whom brokers silently hide groups."""
+    """Reject a principal that may not describe the cluster, because brokers hide groups from it."""
     if "describe" not in client.describe_cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")

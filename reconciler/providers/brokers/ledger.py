@@ -1,4 +1,4 @@
-"""The ledger of links and mounts: the compacted topic `__reconciler`, written in small transactions.
+"""The ledger of links and mounts: the compacted topic `__reconciler`, written in transactions.
 
 There are no locks. Processes fence each other by transactional ids:
 
@@ -6,8 +6,8 @@ There are no locks. Processes fence each other by transactional ids:
   the ids of all partitions (`build_copier_id`) before it acts.
 * A copier initialises its id, reads the state, copies, and commits its progress together with the records.
 
-A copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions
-of a link, the slower one decides again. Keys contain the brokers' names of topics.
+A copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions of
+a link, the slower one decides again. Keys contain the brokers' names of topics.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ OWNER: Final = "owner"
 WORKSPACE: Final = "workspace"
 """Kind of a workspace that owns resources, keyed by the lineage of its state."""
 OWNERS_WRITER: Final = "reconciler.owners"
-"""Transactional id for owners and workspaces. Of two concurrent writers, the fenced one decides again."""
+"""Transactional id for owners and workspaces. A fenced concurrent writer decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
 """Kinds that grow with every copy. All other kinds are fully cached."""
 
@@ -376,7 +376,7 @@ class _CachedEntries:
 class Ledger:
     """Ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `create` creates a missing topic. If the topic may not be described, reads raise if `is_needed`, or return nothing.
+    `create` creates a missing topic. Reads of a hidden topic raise if `is_needed`, or return nothing.
     """
 
     settings: Mapping[str, Any]
@@ -488,7 +488,7 @@ _OWNERS_S: Final = 20.0
 
 
 def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction. If other workspaces own any, return their owners and write nothing."""
+    """Record owners in one transaction, or return the owners of resources that others own."""
     refused: dict[str, ResourceOwner] = {}
 
     def decide(entries: Entries) -> Changes:

@@ -258,7 +258,7 @@ class KafkaMountings:
         raise UserError(message, hint=hint)
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return detached topics. As plans expect, those of this cluster have its Kafka id as owner."""
+        """Return detached topics. Those of this cluster have its Kafka id as owner, as plans expect."""
         topics = list_mountable_topics(self.declared.address, self.storage)
         cluster_id = self.client.describe_cluster().id
         mine = to_cluster_uuid(cluster_id)

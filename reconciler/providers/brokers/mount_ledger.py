@@ -22,7 +22,7 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
+"""Kind of a topic being filled: its own configs and switched groups, by topic id."""
 LEFT: Final = "left"
 """Kind of a completely copied topic: end offsets by topic id. It is deleted only if they are unchanged."""
 SEALED: Final = "sealed"
@@ -162,7 +162,7 @@ _REVISION_BYTES: Final = 6
 
 
 def to_cluster_uuid(cluster_id: str) -> str:
-    """Return a cluster id as UUID. Ids other than 16 bytes in URL-safe base64 are hashed."""
+    """Return a cluster id as UUID; ids other than 16 base64 bytes are hashed."""
     try:
         decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

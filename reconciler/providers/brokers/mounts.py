@@ -335,7 +335,7 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's end offsets that `finish_move` recorded, or `None` if records followed."""
+        """Return the recorded end offsets of the old topic, or `None` if records followed."""
         ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
@@ -513,7 +513,7 @@ def apply_protecting_copies(
     do: ApplyActions,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Apply actions, and yield one outcome each. Copied topics with later records are not deleted."""
+    """Apply actions, and yield one outcome each. Keep copied topics with later records."""
     if not any(map(deletes_copied_topic, actions)):
         yield from do(actions)
         return

@@ -36,9 +36,9 @@ LOCAL: Final = -4
 NEWEST: Final = -3
 """Timestamp that requests the offset of the largest timestamp."""
 TIERED: Final = -5
-"""Timestamp that requests the last offset in remote storage; the response is -1 if there is none."""
+"""Timestamp that requests the last offset in remote storage; -1 means none."""
 _SINCE: Final = {NEWEST: 7, LOCAL: 8, TIERED: 9}
-"""First version of ListOffsets with each constant. Redpanda supports none of them (redpanda.md, R3)."""
+"""First version of ListOffsets with each constant. Redpanda supports none (redpanda.md, R3)."""
 _CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
 """Milliseconds that a leader waits for replicas."""

@@ -98,7 +98,7 @@ class ClusterObserver:
     def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
 
-        Declared or recorded topics that are not visible are requested by name, which reveals hidden ones.
+        Other declared or recorded topics are requested by name, which reveals hidden ones.
         """
         topics = apply_reassignments(self.client.read_topics(self._names()), read_reassignments(self.client))
         known = {address for address in self.known if cluster_of(address) == self.cluster}
@@ -439,7 +439,7 @@ class BrokersProvider(ABC):
         return failed
 
     def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
-        """Return the part of an action to apply now. The move that fills the topic applies the rest."""
+        """Return an action's part to apply now. The move that fills the topic applies the rest."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.to_physical(action.after.full_name) not in self._filled:
@@ -566,7 +566,7 @@ class BrokersProvider(ABC):
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def open_producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return a producer for a topic. Internal topics, mirrors, and topics being mounted are rejected."""
+        """Return a producer for a topic. Reject internal topics, mirrors, and topics being mounted."""
         from reconciler.providers.brokers.records.record_producer import KafkaProducer
         from reconciler.providers.brokers.security import build_record_settings
 
@@ -623,7 +623,7 @@ class BrokersProvider(ABC):
         return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
     def _read_states(self) -> Entries | None:
-        """Return the ledger's entries, or `None` if it is hidden and no link is known."""
+        """Return the ledger's entries; `None` if hidden, and no link is known."""
         try:
             return self._ledger.read()
         except NotAuthorizedError:

@@ -1,7 +1,7 @@
 """Seal a topic: brokers reject every batch, so that its end is final.
 
 Brokers have no such switch, and access rules do not stop every producer. With `max.message.bytes` of 80 and
-`compression.type` of gzip no batch fits: the smallest has 81 bytes. Transaction markers fit (78 bytes); without them
+`compression.type` of gzip, no batch fits (at least 81 bytes). Transaction markers do (78 bytes), without which
 producers would hang. The ledger records the topic's own values first.
 """
 
@@ -52,7 +52,7 @@ class Seals:
 
         Raises:
             StalePlanError: The topic was deleted or recreated.
-            NotAuthorizedError: The principal may not write, so brokers do not show whether they reject records.
+            NotAuthorizedError: The principal may not write, which hides whether brokers reject records.
             RetryableError: A broker does not respond or lags, or a transaction stays open.
         """
         self._require_same_topic(name, topic_id)

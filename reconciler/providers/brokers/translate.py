@@ -1,4 +1,4 @@
-"""Pure conversion of names, topics and access rules between files and brokers, and dialects of platforms."""
+"""Pure conversion of names, topics and access rules between files and brokers."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ _Rule: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlacedRules:
-    """Access rules by namespace and topic; `rest` has those of neither or not declarable."""
+    """Access rules by namespace and topic; `rest` has all others."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]

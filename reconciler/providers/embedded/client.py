@@ -85,7 +85,7 @@ def finish_failovers(
     An action fails if its topic cannot be opened.
 
     Raises:
-        LeaseError: Raised by `may_go_on`; the next producer or a repeated action finishes the rest.
+        LeaseError: Raised by `may_go_on`; a repeated action finishes the rest.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
     mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)]

@@ -100,7 +100,7 @@ def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address,
 def look_up_sources(
     storage: ObjectStore | None, cluster_id: str | None, topics: Mapping[Address, str | None], who: Permissions
 ) -> Recoveries:
-    """Return the sources of new topics, by location or name. Only the super user may use them."""
+    """Return the sources of new topics, by location or name, which only the super user may use."""
 
     def find_source(address: Address, location: str | None) -> RecoverableTopic | UserError:
         try:
@@ -139,7 +139,7 @@ def list_archived(
     Topics of other clusters that are mounted follow as errors, because they must be released first.
 
     Raises:
-        UserError: There is no object storage, or the cluster's id is missing, ambiguous or unknown there.
+        UserError: There is no object storage, or the cluster's id is ambiguous or unknown there.
     """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")

@@ -56,7 +56,7 @@ class TopicModels:
 
 
 def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
-    """Return what becomes of topics' remote objects when the topics are deleted, by full name."""
+    """Return what becomes of deleted topics' remote objects, by full name."""
     return {
         name: RemoteRemains(
             str(get_topic_location(name, entry, cluster_id)),

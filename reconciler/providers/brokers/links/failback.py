@@ -1,4 +1,4 @@
-"""Failback: the source of a stopped mirror becomes the mirror of that mirror.
+"""Failback: the source of a stopped mirror becomes its mirror.
 
 Brokers cannot truncate the end of a log. Partitions with records that the mirror never got are emptied and copied
 again; others continue by the inverted offset map.

@@ -85,7 +85,7 @@ class _Partition:
     number: int
     offsets: OffsetMap
     commits: int | None
-    """Number of transactions that left a marker; `None` if an earlier version did not count them."""
+    """Number of transactions that left a marker; `None` if an earlier version copied."""
 
     @classmethod
     def from_entries(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:

@@ -1,7 +1,7 @@
 """Create, change and delete mirrors.
 
-The ledger records the end of mirroring first, so that no copier starts. The mirror is PENDING_STOPPED until all
-running copiers are fenced. A repeated request continues from there.
+The ledger records the end of mirroring first, so that no copier starts. Until running copiers are fenced, the mirror is
+PENDING_STOPPED, and a repeated request continues.
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(link), lambda entries: _build_removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link and the entries of its stopped mirrors. Their topics stay as ordinary topics (F-C-091)."""
+        """Remove a link and its stopped mirrors' entries. Their topics stay as ordinary topics (F-C-091)."""
         ids = {topic: seen.id for topic, seen in self.site.read_topics().items()}
         silent = [
             topic
@@ -420,7 +420,7 @@ class MirrorCreation:
         existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
     ) -> LinkStates:
-        """Record new mirrors before creating their topics, and remove entries of deleted topics of the same names."""
+        """Record new mirrors before creating their topics, replacing entries of deleted topics."""
 
         def decide(entries: Entries) -> Changes:
             states = parse_states(entries)

@@ -1,7 +1,6 @@
 """Sync of a link's group offsets and access rules, and protection of its mirrors.
 
-A synced offset and the previous one are recorded before the commit. Any other offset is the group's own commit, which
-is not overwritten.
+A synced offset and the previous one are recorded before the commit. Any other offset is the group's own, and stays.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class RecordedMirror:
     entry: MirrorEntry
     opening: Operation | None = None
     denied: tuple[str, ...] = ()
-    """Principals that the link denies WRITE, recorded from before the rules' creation until after their deletion."""
+    """Principals that the link denies WRITE, recorded before the rules exist and until they are deleted."""
 
     @property
     def is_mirroring(self) -> bool:
@@ -121,7 +121,7 @@ class LinkStates:
         return self.links[name]
 
     def require_mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
-        """Return an active or stopped mirror, whose current topic has the id `topic_id`; raise if there is none."""
+        """Return an active or stopped mirror; raise if the topic with id `topic_id` is none."""
         mirror = self.mirrors.get(topic)
         if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
             raise NotFoundError(
@@ -137,7 +137,7 @@ class LinkStates:
                 yield topic, mirror
 
     def select_live(self, ids: Mapping[str, str]) -> LinkStates:
-        """Return the states without mirrors whose topics do not exist; `ids` are topic ids by name."""
+        """Return the states without mirrors of missing topics; `ids` are topic ids by name."""
         existing = {
             name: mirror
             for name, mirror in self.mirrors.items()
@@ -146,7 +146,7 @@ class LinkStates:
         return replace(self, mirrors=existing)
 
     def list_creating_topics(self, link: str) -> frozenset[str]:
-        """Return flat names of mirrors that a link is creating, or a crashed process was creating."""
+        """Return flat names of mirrors in creation, even by a crashed process."""
         return frozenset(
             name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
         )
@@ -199,7 +199,7 @@ def list_synced_keys(link: LinkEntry) -> frozenset[str]:
 
 
 def is_declared_config(key: str, value: str) -> bool:
-    """Return whether a mirror's config may be user-declared, because it differs from the pinned value."""
+    """Return whether a mirror's config may be user-declared: its value is not the pinned one."""
     return key not in KEPT and PINNED.get(key) != value
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class MessageBuffer:
-    """Messages of one partition, in order and without errors, to be converted into one batch."""
+    """Messages of one partition, in order and without errors, for one batch."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition

@@ -38,7 +38,7 @@ class Progress:
     newest_ms: int | None = None
     """Latest timestamp of a copied record, which brokers cannot report: they count transaction markers."""
     commits: int | None = None
-    """Number of transactions with records and thus a marker; `None` if an earlier version wrote some."""
+    """Number of transactions with records; `None` if an earlier version wrote some."""
 
     @property
     def reached(self) -> SinkPosition:

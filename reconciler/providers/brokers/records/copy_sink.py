@@ -51,7 +51,7 @@ Writer = ClientTransactions | ProtocolTransactions
 
 _NO_PROGRESS: Final = Progress()
 _TRUNCATION_WAIT_S: Final = 10.0
-"""Seconds during which a log end below the written offset is read again, because a new leader may lag."""
+"""Seconds to wait for a log end at the written offset, because a new leader may lag."""
 _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
@@ -128,7 +128,7 @@ class CopyRange:
         yield from lots
 
     def check_source_end(self, stop: int) -> None:
-        """Check that records before `stop` came from the expected topic, because they are read by name."""
+        """Check that the expected topic has records up to `stop`, because records are read by name."""
         bounds = self.source.read_bounds([self.partition]).get(self.partition)
         if bounds is None or bounds.end < stop:
             raise source_changed_error()
@@ -224,7 +224,7 @@ class CopySink:
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy the rest of a range, and yield the progress of each transaction.
 
-        Copies nothing if the entry of the mirror or its link has changed.
+        Copies nothing if the entry of the mirror or its link changed.
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:
@@ -249,7 +249,7 @@ class CopySink:
         return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
 
     def _read_progress(self, partition: int) -> Progress | None:
-        """Return the progress after fencing, or `None` if the mirror's or link's entry has changed."""
+        """Return the progress after fencing, or `None` if the mirror or link has changed."""
         target = self.target
         progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
         progress_reader.preload({number: known for number, known in self.known.items() if number == partition})
@@ -354,7 +354,7 @@ class CopySink:
         return self.source or ObservedSource(None, {})
 
     def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
-        """Return the progress, or an empty one if it belongs to a deleted topic of the same name."""
+        """Return the progress, or an empty one if the topic was recreated."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
             return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)

@@ -58,7 +58,7 @@ Content: TypeAlias = "Sequence[SentRecord] | WholeBatch"
 
 
 class OddRecords(list["SentRecord"]):
-    """Records of which librdkafka cannot write at least one: a header name in bytes, or time 0."""
+    """Records with a header name in bytes or time 0, which librdkafka cannot write."""
 
 
 @runtime_checkable
@@ -169,7 +169,7 @@ _WRITING: Final = {
 
 
 class ClientTransactions:
-    """Transactions of records and ledger entries by confluent-kafka. Opening fences other producers of the id."""
+    """Transactions of records and ledger entries by confluent-kafka. Opening fences earlier producers."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         from confluent_kafka import Producer
@@ -300,7 +300,7 @@ class ClientTransactions:
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
-    """Check that records are in the range, and were written once and in order."""
+    """Check that all records are in the range, and written once in order."""
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
     if not (is_asked and is_whole):

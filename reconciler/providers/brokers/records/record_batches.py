@@ -1,6 +1,6 @@
-"""Record batches of the Kafka protocol, for records that librdkafka cannot handle.
+"""Record batches of the Kafka protocol.
 
-These have header names that are not UTF-8 or contain a byte 0, or time 0.
+They carry records that librdkafka cannot handle: with time 0, or header names with byte 0 or not in UTF-8.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ atexit.register(close_connections)
 
 RawHeaders = list[tuple[bytes, bytes | None]]
 Header = tuple[str | bytes, bytes | None]
-"""Name and value. The name is bytes if a client cannot represent it as text."""
+"""Name and value. Names that a client cannot represent as text are bytes."""
 Headers = list[Header] | None
 Row = tuple[bytes | None, bytes | None, int, Headers, int]
 """Value, key, time, headers, and source offset, which is ignored here."""
@@ -77,7 +77,7 @@ APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 HORIZON: Final = 0x40
-"""Attribute of a compacted batch whose first time is the delete horizon, the base of record times."""
+"""Attribute of a compacted batch whose first time is its delete horizon."""
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
@@ -122,7 +122,7 @@ class BatchHead(NamedTuple):
         return CODEC_NAMES.get(self.attributes & COMPRESSION)
 
     def has_only_attributes(self, attributes: int) -> bool:
-        """Return whether the batch has the current format, a known codec, and no other than these attributes."""
+        """Return whether the batch has the current format, a known codec, and only these attributes."""
         return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
     def decompress_records(self, fetched: bytes) -> bytes:
@@ -351,16 +351,16 @@ _GONE: Final = 1
 """Error code OFFSET_OUT_OF_RANGE."""
 SILENCE_S: Final = 60.0
 PROPAGATION_S: Final = 30.0
-"""Seconds within which all brokers know a new topic; later it counts as deleted."""
+"""Seconds until all brokers know a new topic. A topic still unknown then counts as deleted."""
 _PAUSE_S: Final = 0.1
 _THROTTLED_S: Final = 600.0
-"""Maximum wait in seconds while the client exceeds its quota, possibly shared with others."""
+"""Maximum wait in seconds for a quota, possibly shared with other clients."""
 
 
 def retry_until_answered(
     ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]
 ) -> T:
-    """Repeat a request while its error code is one of `again`. `forget` is called before each retry."""
+    """Repeat a request while its error code is in `again`. Calls `forget` before each retry."""
     until = monotonic() + SILENCE_S
     while True:
         try:
@@ -390,7 +390,7 @@ class LeaderConnection:
         self._is_sent_once = is_sent_once
 
     def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
-        """Send an idempotent request, and return the partition's part of the response, extracted by `answer`.
+        """Send an idempotent request, and return the part of the response that `answer` extracts.
 
         The caller handles error codes in `fine`.
         """
@@ -455,7 +455,7 @@ class LeaderConnection:
 
 
 def update_brokers(client: KafkaClient, metadata: Any) -> None:
-    """Add the brokers in `metadata` to a connection, which can send only to known brokers."""
+    """Add the brokers in `metadata` to a connection, which knows no others."""
     client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
 
 
@@ -516,7 +516,7 @@ _LOADING: Final = frozenset({14, 15, 16})
 
 
 class _PackOptions(NamedTuple):
-    """Options for batches that brokers store unchanged, because recompression would alter names that are not UTF-8."""
+    """Options for batches that brokers store unchanged. Recompression would alter names that are not UTF-8."""
 
     codec: str
     batch_bytes: int

@@ -186,7 +186,7 @@ def read_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[pa.Re
 
 
 def _unpack_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield records from the brokers' batches, with the offset up to which they are complete.
+    """Yield records from stored batches, with the offset up to which they are complete.
 
     Stops at errors and at formats that only the client reads.
     """
@@ -260,7 +260,7 @@ class _RangeReader:
     def _load_headers(self, readable: Sequence[Message]) -> None:
         """Load all headers, by the protocol if a name is not UTF-8.
 
-        Never repeat the client's call for such a message: partial headers crash the process.
+        Repeating the client's call for such a message crashes the process.
         """
         seen: list[Any] = []
         while len(seen) < len(readable):
@@ -323,7 +323,7 @@ class _RangeReader:
             raise self._translate(error.args[0]) from error
 
     def _check_exists(self) -> None:
-        """Check that the partition exists, which the client does not report. A new partition may be missing once."""
+        """Check that the partition exists. A new partition may be missing once."""
         try:
             seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:

@@ -34,7 +34,7 @@ BATCH_BYTES: Final = 1_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "acks": "all",
-    # A record may exceed the batch size. The topic's limit applies.
+    # A record may exceed the batch size, but not the topic's limit.
     "message.max.bytes": 500_000_000,
     # All brokers know a new topic within this time.
     "topic.metadata.propagation.max.ms": 5000,
@@ -158,7 +158,7 @@ class KafkaProducer:
         """Write all queued records, and return each partition's offset range since the last call.
 
         Raises:
-            UserError: Brokers rejected records; others may have been written.
+            UserError: Brokers rejected records. Others may be written.
             RetryableError: Brokers did not respond in time; queued records may have been written.
         """
         self._sender.flush()
@@ -229,7 +229,7 @@ class KafkaProducer:
 
 
 class _DeliveryReports:
-    """First and last delivery report of a partition, whose records are delivered in order."""
+    """First and last delivery report of a partition with in-order delivery."""
 
     def __init__(self) -> None:
         self._first: int | None = None

@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
-One task writes one target partition, in transactions. Each transaction stores in the ledger where the next task resumes
-in every source partition, and the written stretches, which translate group offsets.
+Each task writes one target partition. Each transaction stores in the ledger the offset to resume at in every source
+partition, and the written stretches, which translate group offsets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_entry_version(document: Value, topic: str) -> None:
 
 
 def belongs_to_copy(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Return whether an entry belongs to the source and copy with these ids, not to deleted topics."""
+    """Return whether an entry belongs to the topics with these ids, not to deleted ones."""
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
     check_entry_version(document, topic)
@@ -271,7 +271,7 @@ class RekeyedEntries:
     """Progress of a copy into another number of partitions."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
-    """Ends in the source and beginnings in the target, ascending, by source and target partition."""
+    """Ends in the source and beginnings in the target, by source and target partition."""
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
@@ -293,7 +293,7 @@ class RekeyedEntries:
         return cls(stretches, digest)
 
     def translate_offsets(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return target offsets from which a group skips no record: its earliest stretch that may be unread.
+        """Return target offsets at which a group skips no record: its earliest possibly unread stretch.
 
         A partition without a commit counts as unread.
         """

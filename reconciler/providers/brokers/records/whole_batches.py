@@ -50,7 +50,7 @@ def has_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation:
 def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
     """Yield a range's batches, up to the first that must be read record by record.
 
-    That batch has gaps, broker timestamps or an old format, or is partly outside the range.
+    That batch has gaps, broker timestamps or an old format, or exceeds the range.
     """
 
     def ask(offset: int) -> FetchReply:
@@ -116,7 +116,7 @@ def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
 def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> bytes:
     """Return a batch with another producer's ids; `number` is its first sequence number.
 
-    The checksum is derived from the original one, so that brokers reject damaged batches.
+    The checksum follows from the original, so that brokers reject damaged batches.
     """
     from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
@@ -131,8 +131,8 @@ def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> by
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear, and only the headers differ. The difference of their checksums is therefore extended by one zero
-# byte per byte of records.
+# CRC-32C is linear. To change the header, the difference of both headers' checksums is extended by one zero byte per
+# byte of records.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
