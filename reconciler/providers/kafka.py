@@ -31,7 +31,7 @@ class KafkaProvider(BrokersProvider):
     def _read_capabilities(self) -> Capabilities:
         from reconciler.providers.brokers.security import find_principal
 
-        return read_capabilities(self._look, self._declared_topics(), find_principal(self._declared))
+        return read_capabilities(self._look, self._list_declared_topics(), find_principal(self._declared))
 
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
@@ -94,7 +94,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
     """
     # Empty if the broker's configs may not be described.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
-    topic = _topic_configs(look, known)
+    topic = _read_topic_defaults(look, known)
     configs = dict(build_kafka_catalog(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
     # Unknown defaults may differ from Kafka's: brokers may retain less.
     configs |= {
@@ -114,7 +114,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
             if value is not None
         },
         properties={
-            name: _property(name, entry)
+            name: _build_property(name, entry)
             for name, entry in broker.items()
             if not entry.is_read_only and not entry.is_sensitive
         },
@@ -138,17 +138,17 @@ def _is_open(broker: Mapping[str, ConfigState]) -> bool:
     return setting is not None and setting.value != "false"
 
 
-def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
+def _read_topic_defaults(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
     """Return the default of each topic config; `None` means unknown.
 
     The controller reports all defaults except retention, which brokers report for existing topics.
     """
     client = look.client
-    by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
+    by_brokers = _read_common_defaults(look, [_OFFSETS, *known[:_SAMPLE]])
     if not by_brokers:
         shown = [name for name, topic in client.read_topics().items() if not topic.error]
-        by_brokers = _defaults_of_brokers(look, shown[:_SAMPLE]) if shown else {}
-    by_controller = _defaults_of_controller(client)
+        by_brokers = _read_common_defaults(look, shown[:_SAMPLE]) if shown else {}
+    by_controller = _read_controller_defaults(client)
     defaults = {
         key: value if value is not None or key in _RETENTION_SOURCES else by_controller.get(key)
         for key, value in by_brokers.items()
@@ -156,13 +156,13 @@ def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | 
     return defaults or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
 
 
-def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
+def _read_common_defaults(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
     """Return the default configs. A retention default is `None` unless all brokers agree."""
     answers: list[dict[str, str | None]] = []
     is_known = True
     for broker in look.cluster.brokers:
         try:
-            answers.append(_defaults_of_broker(look.client, broker, names))
+            answers.append(_read_broker_defaults(look.client, broker, names))
         except RetryableError:
             is_known = False  # The broker has just died, or hangs.
     if not any(answers):
@@ -171,7 +171,7 @@ def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, 
     return {**next(filter(None, answers)), **dict.fromkeys(differing)}
 
 
-def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
+def _read_broker_defaults(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
     """Return a broker's default topic configs; empty if no topic may be described."""
     defaults: dict[str, str | None] = {}
     for _, configs in client.read_configs(names, node=broker):
@@ -180,11 +180,11 @@ def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) 
                 if defaults.get(key) is None:
                     defaults[key] = config.value if config.source != OWN else None
     if defaults and any(defaults.get(key) is None for key in _RETENTION_SOURCES):
-        defaults.update(_retention_of(client, broker))
+        defaults.update(_read_retention_defaults(client, broker))
     return defaults
 
 
-def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
+def _read_retention_defaults(client: KafkaClient, broker: int) -> dict[str, str]:
     """Return the broker's retention defaults; empty if its configs may not be described."""
     try:
         properties, _ = client.read_both_broker_configs(broker)
@@ -200,7 +200,7 @@ def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
     return retention
 
 
-def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
+def _read_controller_defaults(client: KafkaClient) -> Mapping[str, str | None]:
     """Return the controller's topic defaults; empty if creating topics is not allowed."""
     from kafka.protocol.admin import CreateTopicsRequest
 
@@ -212,7 +212,7 @@ def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
     return {} if answer.error_code else {config.name: config.value for config in answer.configs or ()}
 
 
-def _property(name: str, seen: ConfigState) -> ConfigKey:
+def _build_property(name: str, seen: ConfigState) -> ConfigKey:
     kind: Any = _TYPES.get(seen.type, "string")
     if kind == "integer":
         kind = "duration" if name.endswith(".ms") else "size" if name.endswith(".bytes") else "integer"

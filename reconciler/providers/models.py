@@ -172,7 +172,7 @@ def to_declared_mirror(
     )
 
 
-def create_link_spec(link: MirrorLink, link_id: str) -> LinkEntry:
+def to_link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
     """Return a new link's entry: its spec without mirrors, which are topics."""
     declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
     return LinkEntry(link_id, link.spec.source, declared)

@@ -339,7 +339,7 @@ class Groups(Protocol):
         """Return all group names, sorted, in one bulk call."""
         ...
 
-    def platform_name(self, group: str) -> str:
+    def find_platform_name(self, group: str) -> str:
         """Return the platform's name of a group, which need not exist."""
         ...
 

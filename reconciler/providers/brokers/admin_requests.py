@@ -666,8 +666,8 @@ def throttle_moves(
         return
     configs = client.read_dynamic_configs()
     if missing := {key: str(RATE) for key in _RATES if key not in configs}:
-        _alter_limits(client, [(BROKER, "", missing)])
-    _alter_limits(
+        _alter_throttles(client, [(BROKER, "", missing)])
+    _alter_throttles(
         client,
         [
             (
@@ -675,12 +675,12 @@ def throttle_moves(
                 name,
                 {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
             )
-            for name, own in _read_own_limits(client, sorted(limits))
+            for name, own in _read_throttles(client, sorted(limits))
         ],
     )
 
 
-def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _read_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     for name, configs in client.read_configs(names, (LEADERS, FOLLOWERS)):
         if not isinstance(configs, int):
             yield name, select_own_configs(configs)
@@ -699,19 +699,19 @@ def remove_throttles(client: KafkaClient, names: Sequence[str]) -> int:
     Removes the rate too if no reassignment is left.
     """
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
-    for name, own in _read_own_limits(client, names):
+    for name, own in _read_throttles(client, names):
         ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
         if ours:
             theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
-    _alter_limits(client, limits)
+    _alter_throttles(client, limits)
     configs = client.read_dynamic_configs()
     rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
     if rates and not read_reassignments(client):
-        _alter_limits(client, [(BROKER, "", rates)])
+        _alter_throttles(client, [(BROKER, "", rates)])
     return len(limits)
 
 
-def _alter_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+def _alter_throttles(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
     for some in _split_by_records(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
         alter_configs(client, some, doing="limiting moves", what="the brokers")

@@ -229,7 +229,7 @@ class KafkaClient:
         connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
-    def offers(self, request: type, version: int) -> bool:
+    def supports_version(self, request: type, version: int) -> bool:
         """Return whether the brokers support a version of a request."""
         return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
 

@@ -43,7 +43,7 @@ class KafkaGroups:
         """Return all group names, sorted."""
         return sorted(self._read_states())
 
-    def platform_name(self, group: str) -> str:
+    def find_platform_name(self, group: str) -> str:
         """Return an existing group's name, or a new group's flat name, which namespace rules cover."""
         return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 

@@ -96,7 +96,7 @@ class KafkaMigrations:
             message = f"migration {migration} is {move.state}: it continues by itself"
             raise UserError(message, hint="The next apply finishes it; until then it can be cancelled.")
         may_go_on()
-        self._undo(move, may_go_on)
+        self._undo_move(move, may_go_on)
         return replace(_build_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
@@ -121,7 +121,7 @@ class KafkaMigrations:
         """Release a topic of a lost owner."""
         return release_lost_topic(self.job_steps.storage, location, owner, now_ms=self.job_steps.now_ms())
 
-    def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
+    def _undo_move(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
         moves = self.job_steps
         if move.direction == "inbound":
             topic_id = move.topic_id

@@ -352,12 +352,12 @@ class KafkaMoves:
 
     def _commit_switched_offsets(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
         is_over = self._read_copied_ends(move) is not None  # `finish_move` has run before.
-        place = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
+        translate = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
         count = 0
         for group in self.groups.list_names():
             committed = self.groups.read_committed_offsets(group, [move.old, move.new])
             old = {partition: offset for (name, partition), offset in committed.items() if name == move.old}
-            offsets = {(move.new, partition): offset for partition, offset in place(old).items()} if old else {}
+            offsets = {(move.new, partition): offset for partition, offset in translate(old).items()} if old else {}
             if is_over or group in switched:
                 offsets = {at: offset for at, offset in offsets.items() if committed.get(at, -1) < offset}
             if offsets:
@@ -436,7 +436,7 @@ class KafkaMoves:
         name, entries = self.naming.to_physical(move.new), self.ledger.read(PROGRESS, MAP)
         maps = {number: parse_offset_map(entries, name, number) for number in ends}
 
-        def place(committed: Mapping[int, int]) -> dict[int, int]:
+        def translate(committed: Mapping[int, int]) -> dict[int, int]:
             targets = {
                 number: maps[number].find_target(min(offset, ends[number]))
                 for number, offset in sorted(committed.items())
@@ -444,7 +444,7 @@ class KafkaMoves:
             }
             return {number: 0 if target is None else target for number, target in targets.items()}
 
-        return place
+        return translate
 
     def _build_key_translator(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
         from reconciler.providers.brokers.records.rekey_copy import RekeyedEntries

@@ -68,7 +68,9 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
     from kafka.structs import TopicPartition  # noqa: PLC0415
 
     known = {
-        spec for spec in {*specs.values()} if spec not in _SINCE or client.offers(ListOffsetsRequest, _SINCE[spec])
+        spec
+        for spec in {*specs.values()}
+        if spec not in _SINCE or client.supports_version(ListOffsetsRequest, _SINCE[spec])
     }
     specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items() if spec in known}
     if not specs_by_partition:
@@ -178,7 +180,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     at = _read_cut_offsets(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
     newest = read_newest_timestamps(client, filled)
     tiered = read_offsets(
-        client, [place for place in places if _first_local(bounds[place]) > bounds[place].start], TIERED
+        client, [place for place in places if _get_local_start(bounds[place]) > bounds[place].start], TIERED
     )
     for address, topic in topics.items():
         topic_places = _list_places(topic)
@@ -208,7 +210,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     return measures
 
 
-def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
+def read_topic_sizes(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
     """Return a topic's bounds, sizes and replica placement."""
     bounds, sizes = read_bounds(client, _list_places(seen)), read_partition_sizes(client, [seen.name])
     storage = _build_storage(address, _list_places(seen), bounds, sizes)
@@ -289,20 +291,20 @@ def _estimate_older_bytes(reached: int, bounds: Bounds, size: int) -> int:
 
 def _build_tiered_partition(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
     return TieredPartition(
-        place[1], bounds.start, _first_local(bounds), uploaded + 1, _estimate_remote_bytes(bounds, size)
+        place[1], bounds.start, _get_local_start(bounds), uploaded + 1, _estimate_remote_bytes(bounds, size)
     )
 
 
-def _first_local(bounds: Bounds) -> int:
+def _get_local_start(bounds: Bounds) -> int:
     return bounds.limit_to_local().start
 
 
 def _estimate_remote_bytes(bounds: Bounds, size: int) -> int:
-    first = _first_local(bounds)
+    first = _get_local_start(bounds)
     local = bounds.end - first
     return size * (first - bounds.start) // local if local > 0 else 0
 
 
 def _estimate_bytes(bounds: Bounds, size: int, offsets: int) -> int:
-    length = bounds.end - _first_local(bounds)
+    length = bounds.end - _get_local_start(bounds)
     return size * max(0, offsets) // length if length > 0 else 0

@@ -95,12 +95,14 @@ class ClusterObserver:
     initial: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Defaults that were copied into a topic at its creation, by flat name."""
 
-    def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
+    def read_topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
 
         Other declared or recorded topics are requested by name, which reveals hidden ones.
         """
-        topics = apply_reassignments(self.client.read_topics(self._names()), read_reassignments(self.client))
+        topics = apply_reassignments(
+            self.client.read_topics(self._list_wanted_names()), read_reassignments(self.client)
+        )
         known = {address for address in self.known if cluster_of(address) == self.cluster}
         names = {
             self.naming.to_physical(full_name_of(address))
@@ -115,7 +117,7 @@ class ClusterObserver:
         configs: dict[str, Mapping[str, str]] = {}
         for name, values in self.client.read_configs(shown):
             if isinstance(values, int):
-                topics[name] = _mark_refused(topics[name], values)
+                topics[name] = _mark_unreadable(topics[name], values)
             else:
                 configs[name] = select_own_configs(values)
                 if fixed := self.client.dialect.fixed_at_creation:
@@ -126,7 +128,7 @@ class ClusterObserver:
                     }
         return topics, configs
 
-    def observed(
+    def list_observed(
         self,
         topics: Mapping[str, TopicMetadata],
         configs: Mapping[str, Mapping[str, str]],
@@ -135,7 +137,7 @@ class ClusterObserver:
     ) -> Iterator[tuple[Address, Observed]]:
         """Yield namespaces and topics with their rules. `hidden` are mirrors that may not be described."""
         rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
-        for name in self._namespaces(topics, rules):
+        for name in self._list_namespaces(topics, rules):
             namespace = models.build_namespace(name, rules.namespaces.get(name, ()))
             others = rules.undeclarable.get(("namespace", name), ())
             yield namespace.address, Observed(namespace, physical_name=self.naming.to_prefix(name), undeclarable=others)
@@ -164,7 +166,7 @@ class ClusterObserver:
                 ),
             )
 
-    def _names(self) -> list[str] | None:
+    def _list_wanted_names(self) -> list[str] | None:
         """Return the names to describe; `None` means all topics."""
         patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # The ledger has links.
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
@@ -172,7 +174,7 @@ class ClusterObserver:
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.to_physical(full_name_of(address)) for address in named), LEDGER]
 
-    def _namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
+    def _list_namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
         existing = {
             tier
             for name, seen in topics.items()
@@ -195,7 +197,7 @@ def needs_ledger(known: Iterable[Address]) -> bool:
     return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
-def _mark_refused(seen: TopicMetadata, code: int) -> TopicMetadata:
+def _mark_unreadable(seen: TopicMetadata, code: int) -> TopicMetadata:
     return TopicMetadata(seen.name, seen.id, seen.is_internal, seen.replicas, code)
 
 
@@ -215,7 +217,7 @@ def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
     return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, cluster=about)
 
 
-def properties_of(client: KafkaClient) -> dict[str, str]:
+def read_properties(client: KafkaClient) -> dict[str, str]:
     """Return the brokers' cluster-wide dynamic properties."""
     return _select_properties(client.read_dynamic_configs())
 
@@ -235,7 +237,7 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
     try:
         changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
         check_unchanged(
-            action.address, changes, {PROPERTIES + key: value for key, value in properties_of(client).items()}
+            action.address, changes, {PROPERTIES + key: value for key, value in read_properties(client).items()}
         )
         wanted = {
             change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)
@@ -304,7 +306,7 @@ class BrokersProvider(ABC):
     def _read_capabilities(self) -> Capabilities:
         """Read the capabilities from the cluster."""
 
-    def _declared_topics(self) -> list[str]:
+    def _list_declared_topics(self) -> list[str]:
         addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
         return [self._naming.to_physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
 
@@ -319,7 +321,7 @@ class BrokersProvider(ABC):
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
-        topics, configs = looking.topics()
+        topics, configs = looking.read_topics()
         ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
         links, sealed, filled = ledger.links, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
@@ -327,7 +329,7 @@ class BrokersProvider(ABC):
             if topic in configs:
                 configs[topic] = seal.restore_configs(configs[topic])
         every, _ = look.bindings
-        bindings = self._without_denials(every, links)
+        bindings = self._drop_denials(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
             seen_cluster = self._observe_cluster(look)
@@ -335,7 +337,7 @@ class BrokersProvider(ABC):
                 seen_cluster, cluster=replace(seen_cluster.cluster, owners=ledger.owners)
             )
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
-        inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
+        inventory.update(looking.list_observed(topics, configs, bindings, self._find_hidden_mirrors(links, silent)))
         if links:
             from reconciler.providers.brokers.links.link_states import overlay_links
 
@@ -369,7 +371,7 @@ class BrokersProvider(ABC):
         bindings, _ = read_bindings(self._client)
         topics = self._client.read_topics().keys()
         entries = self._read_states() if LEDGER in topics else None
-        return assign_bindings(self._without_denials(bindings, entries or {}), self._naming, topics).rest
+        return assign_bindings(self._drop_denials(bindings, entries or {}), self._naming, topics).rest
 
     def check_visible(self, address: Address) -> None:
         """Reject a principal who may not know whether a topic exists."""
@@ -406,11 +408,11 @@ class BrokersProvider(ABC):
         if linked:
             from reconciler.providers.brokers.links.links import apply_link_actions
 
-            yield from apply_link_actions(self._site(), linked, may_go_on)
+            yield from apply_link_actions(self._open_site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
-        failed = self._unseal(rest)
+        failed = self._unseal_topics(rest)
         yield from failed.values()
-        kept_back = [self._defer(action, may_go_on) for action in rest if action.id not in failed]
+        kept_back = [self._defer_changes(action, may_go_on) for action in rest if action.id not in failed]
         yield from (outcome for outcome in kept_back if isinstance(outcome, FailedAction))
         rest = [outcome for outcome in kept_back if not isinstance(outcome, FailedAction)]
         if rest:
@@ -423,7 +425,7 @@ class BrokersProvider(ABC):
                 may_go_on,
             )
 
-    def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
+    def _unseal_topics(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
         """Remove the seals that actions lift; return failures by action id."""
         failed: dict[str, FailedAction] = {}
         for action in actions:
@@ -438,7 +440,7 @@ class BrokersProvider(ABC):
                     failed[action.id] = FailedAction(action.id, error)
         return failed
 
-    def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
+    def _defer_changes(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
         """Return an action's part to apply now. The move that fills the topic applies the rest."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
@@ -507,13 +509,13 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.links.links import KafkaLinks
 
         name = self._client.name
-        return KafkaLinks(self._site(), lambda full_name: self.open_log(address_of("topic", name, full_name)))
+        return KafkaLinks(self._open_site(), lambda full_name: self.open_log(address_of("topic", name, full_name)))
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
         """Return a topic's offsets, sizes and placements."""
-        from reconciler.providers.brokers.offsets import read_standing
+        from reconciler.providers.brokers.offsets import read_topic_sizes
 
-        return read_standing(self._client, self._read_topic(topic), topic)
+        return read_topic_sizes(self._client, self._read_topic(topic), topic)
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield the disk usage of topics."""
@@ -574,7 +576,7 @@ class BrokersProvider(ABC):
         if is_internal(seen):
             message = f"{topic} is internal: brokers or reconciler alone write to it"
             raise UserError(message, hint="Name one of your topics: reconciler topic list")
-        self._site().check_no_mirror(full_name_of(topic), seen)
+        self._open_site().check_no_mirror(full_name_of(topic), seen)
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, build_record_settings(self._declared, self._edge), self._client.name)
 
@@ -586,7 +588,7 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.links.links import open_sink
         from reconciler.providers.brokers.security import build_record_settings
 
-        return open_sink(self._site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
+        return open_sink(self._open_site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:  # noqa: ARG002 - needs no executors
         """Return the job that removes throttles left by a killed process."""
@@ -612,7 +614,7 @@ class BrokersProvider(ABC):
             settings, self._client.name, lambda: create_ledger_topic(self._client), lambda: needs_ledger(self._known)
         )
 
-    def _site(self) -> LinkSite:
+    def _open_site(self) -> LinkSite:
         from reconciler.providers.brokers.links.link_site import LinkSite
 
         edge = self._edge
@@ -656,7 +658,7 @@ class BrokersProvider(ABC):
             owners=self._find_owners(entries),
         )
 
-    def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
+    def _find_hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
             return {}
         from reconciler.providers.brokers.links.link_states import find_recorded_mirrors
@@ -686,12 +688,12 @@ class BrokersProvider(ABC):
         """Record owners in the ledger; return the resources that other workspaces own."""
         from reconciler.providers.brokers.ledger import record_owners
 
-        ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
-        take = {self._key_of(key): other for key, other in change.take.items()}
-        translated = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
+        ours = {self._to_broker_key(key): key for key in (*change.take, *change.keep)}
+        take = {self._to_broker_key(key): other for key, other in change.take.items()}
+        translated = replace(change, take=take, keep=[self._to_broker_key(key) for key in change.keep])
         return {ours[key]: other for key, other in record_owners(self._ledger, translated).items()}
 
-    def _key_of(self, key: str) -> str:
+    def _to_broker_key(self, key: str) -> str:
         kind, _, name = key.partition("/")
         match kind:
             case "topic":
@@ -701,7 +703,7 @@ class BrokersProvider(ABC):
             case _:
                 return key
 
-    def _without_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
+    def _drop_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
         if not entries:
             return bindings
         from reconciler.providers.brokers.links.link_states import list_denials

@@ -41,8 +41,8 @@ from reconciler.providers.models import (
     apply_declared_changes,
     check_unchanged,
     convert_changes,
-    create_link_spec,
     read_planned_source,
+    to_link_entry,
 )
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address, full_name_of, kind_of
@@ -149,7 +149,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
         case Delete():
             resource = action.before
         case Transition():
-            _check_move(who, draft, action)
+            _check_transition(who, draft, action)
             return
         case _:
             assert_never(action)
@@ -161,7 +161,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
         who.check_allowed(draft, operation, kind, full_name_of(action.address))
 
 
-def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
+def _check_transition(who: Permissions, draft: Draft, action: Transition) -> None:
     if action.machine == TIERING.name:
         who.check_allowed(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
         return
@@ -281,7 +281,7 @@ class CatalogBatch:
                     return begin_recovery(draft, action, topic, source, self._new_id())
                 return self._create_topic(draft, topic)
             case MirrorLink() as link:
-                create_link(draft, link.metadata.name, create_link_spec(link, self._new_id()))
+                create_link(draft, link.metadata.name, to_link_entry(link, self._new_id()))
                 return draft.links[link.metadata.name].id
             case MirrorTopic() as mirror:
                 return self._create_mirror(draft, mirror, action)

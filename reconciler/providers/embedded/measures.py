@@ -93,7 +93,7 @@ def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> 
     return build_storage_report(cluster, catalog).report_topics(names)
 
 
-def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
+def read_topic_sizes(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
     """Return a topic's bounds for readers, and its sizes."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)

@@ -379,14 +379,16 @@ class Migrations:
         if not is_inbound and state in BEFORE_EXECUTED:
             left = sum(count_pending_bytes(cluster.store, topic.topic_id) for topic in migration.topics)
         waits = list(
-            self._inbound_waits(cluster, migration) if is_inbound else _find_outbound_waits(cluster, catalog, migration)
+            self._find_inbound_waits(cluster, migration)
+            if is_inbound
+            else _find_outbound_waits(cluster, catalog, migration)
         )
         if not migration.is_automatic and state in NEXT_VERBS:
             names = [address_of("topic", cluster_of(self.address) or "", topic.name) for topic in migration.topics]
             waits.append(finish_command("inbound" if is_inbound else "outbound", *names))
         return replace(_to_migration(catalog, number, migration), bytes_left=left, waits=tuple(waits))
 
-    def _inbound_waits(self, cluster: EmbeddedCluster, migration: MigrationEntry) -> Iterator[str]:
+    def _find_inbound_waits(self, cluster: EmbeddedCluster, migration: MigrationEntry) -> Iterator[str]:
         state = MigrationState(migration.state)
         if state not in BEFORE_EXECUTED | _CLAIMED:
             return

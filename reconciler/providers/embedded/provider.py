@@ -365,9 +365,9 @@ class EmbeddedProvider:
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
         """Return bounds and sizes, with one GET per partition and manifest."""
-        from reconciler.providers.embedded.measures import read_standing
+        from reconciler.providers.embedded.measures import read_topic_sizes
 
-        return read_standing(self._open_cluster(), topic)
+        return read_topic_sizes(self._open_cluster(), topic)
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield sizes by storage tier, with one GET per partition and manifest."""

@@ -110,11 +110,11 @@ def look_up_sources(
             name = full_name_of(address)
             where = find_location(storage, name) if location is None else TopicLocation.parse(location)
             source = check_recoverable(storage, where, cluster_id)
-            return source if kind_of(address) == "mounting" else _with_groups(source, storage)
+            return source if kind_of(address) == "mounting" else _add_group_offsets(source, storage)
         except UserError as error:
             return error
 
-    def _with_groups(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
+    def _add_group_offsets(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
         """Add group offsets, unless the topic was created on this cluster."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
@@ -143,9 +143,9 @@ def list_archived(
     """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
-    cluster_id = cluster_id or _only_cluster_id(storage)
+    cluster_id = cluster_id or _find_only_cluster_id(storage)
     manifests = count_manifests(storage, cluster_id)
-    mounted = dict(_list_foreign_mounted(cluster_id, storage))
+    mounted = dict(_list_foreign_mount_errors(cluster_id, storage))
     if not (manifests or mounted or _has_metadata(storage, cluster_id)) or cluster_id is None:
         _check_chosen_cluster(
             storage, cluster_id, sorted({made_by for made_by, _ in manifests or count_manifests(storage)})
@@ -163,7 +163,7 @@ def list_archived(
     yield from mounted.items()
 
 
-def _only_cluster_id(storage: ObjectStore) -> str | None:
+def _find_only_cluster_id(storage: ObjectStore) -> str | None:
     cluster_ids = {made_by for made_by, _ in count_manifests(storage)} | set(list_stored_clusters(storage))
     return cluster_ids.pop() if len(cluster_ids) == 1 else None
 
@@ -172,7 +172,7 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
     return cluster_id is not None and storage.get(build_metadata_key(cluster_id)) is not None
 
 
-def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
+def _list_foreign_mount_errors(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
     """Yield errors for mounted topics of other clusters, which a Mounting restores, not a recovery."""
     for place, ownership in iter_ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
@@ -215,7 +215,7 @@ def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: 
     """Return a cluster's stored metadata; `None` if it is missing or the cluster's id is ambiguous."""
     if storage is None:
         return None
-    cluster_id = cluster_id or _only_cluster_id(storage)
+    cluster_id = cluster_id or _find_only_cluster_id(storage)
     if cluster_id is None:
         return None
     try:

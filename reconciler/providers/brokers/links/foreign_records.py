@@ -129,7 +129,7 @@ class _Partition:
             for batch in log.read(self.number, span):
                 offsets = batch.column("offset").to_numpy()
                 for offset in offsets[self.offsets.find_sources(offsets) < 0].tolist():
-                    if run is not None and not self._is_ours_between(run.end, offset):
+                    if run is not None and not self._has_copied_between(run.end, offset):
                         run = ForeignRecords(self.number, run.start, offset + 1, run.records + 1)
                         continue
                     if run is not None:
@@ -138,6 +138,6 @@ class _Partition:
         if run is not None:
             yield run
 
-    def _is_ours_between(self, start: int, end: int) -> bool:
+    def _has_copied_between(self, start: int, end: int) -> bool:
         at = self.offsets.find_source(start)
         return self.offsets.find_source(end) != at

@@ -120,7 +120,7 @@ class LinkChanges:
     site: LinkSite
     may_go_on: Callable[[], None] = skip_check
 
-    def request(
+    def request_verb(
         self, full_names: Mapping[str, str], verb: str, operation: str = ""
     ) -> dict[str, str | ReconcilerError]:
         """Request a verb for mirrors, and return topic ids or errors. Idempotent.
@@ -139,7 +139,7 @@ class LinkChanges:
 
         return self._carry_out_decisions(full_names, topics, decide)
 
-    def request_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
+    def request_verb_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
         """Request a verb only for mirrors that have not carried it out."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())

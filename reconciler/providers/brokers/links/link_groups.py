@@ -137,7 +137,7 @@ class _OffsetSync:
             if is_clamped:
                 clamped.add(group)
             if group in self.members and wanted:
-                results[group] = GroupOffsetsResult(reading=self._full_names(wanted))
+                results[group] = GroupOffsetsResult(reading=self._to_full_names(wanted))
                 continue
             for place, at in wanted.items():
                 by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
@@ -166,7 +166,7 @@ class _OffsetSync:
                 self._new_offsets[group] = {**self._new_offsets.get(group, {}), **news}
                 after = {
                     **known,
-                    **{place: (at.offset, _offset_or_unset(current.get(place))) for place, at in news.items()},
+                    **{place: (at.offset, _get_offset(current.get(place))) for place, at in news.items()},
                 }
                 if after != known:
                     changes[key] = _format_offsets(after)
@@ -178,11 +178,11 @@ class _OffsetSync:
         news = self._new_offsets.get(group, {})
         try:
             if news and not self._commit(group, news):
-                return GroupOffsetsResult(reading=self._full_names(news))
+                return GroupOffsetsResult(reading=self._to_full_names(news))
         except ReconcilerError as error:
             return error
         return GroupOffsetsResult(
-            is_changed=bool(news), is_clamped=is_clamped, own=self._full_names(self.own.get(group, ()))
+            is_changed=bool(news), is_clamped=is_clamped, own=self._to_full_names(self.own.get(group, ()))
         )
 
     def _translate(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
@@ -228,7 +228,7 @@ class _OffsetSync:
                 raise translate_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
         return True
 
-    def _full_names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    def _to_full_names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
         return tuple(sorted({self.site.naming.to_full_name(topic) for topic, _ in places}))
 
 
@@ -239,10 +239,10 @@ def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
 
 def _has_own_commit(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
     """Return whether the group itself committed after the sync."""
-    return not _was_synced(current, synced) and _offset_or_unset(current) != wanted.offset
+    return not _was_synced(current, synced) and _get_offset(current) != wanted.offset
 
 
-def _offset_or_unset(position: GroupPosition | None) -> int:
+def _get_offset(position: GroupPosition | None) -> int:
     return -1 if position is None else position.offset
 
 

@@ -100,7 +100,7 @@ class LinkSite:
             for name, (partitions, configs) in topics.items()
         }
         return self._apply(
-            {name: self._pending_change(name, is_creation=True, new_spec=spec) for name, spec in specs.items()},
+            {name: self._build_pending_change(name, is_creation=True, new_spec=spec) for name, spec in specs.items()},
             may_go_on,
         )
 
@@ -118,7 +118,7 @@ class LinkSite:
             changes.append(Change("partitions", before[0], after[0]))
         if not changes:
             return
-        change = self._pending_change(
+        change = self._build_pending_change(
             full_name,
             configs={key: after[1][key] for key in keys},
             partitions=after[0] if after[0] != before[0] else None,
@@ -133,7 +133,7 @@ class LinkSite:
     ) -> dict[str, str | ReconcilerError]:
         """Delete topics, given as ids by full name; return their errors."""
         gone = {
-            name: self._pending_change(name, is_deletion=True, incarnation=topic_id)
+            name: self._build_pending_change(name, is_deletion=True, incarnation=topic_id)
             for name, topic_id in topics.items()
         }
         return self._apply(gone, may_go_on)
@@ -149,7 +149,7 @@ class LinkSite:
             for name, outcome in zip(changes, outcomes, strict=True)
         }
 
-    def _pending_change(self, full_name: str, **fields: Any) -> PendingChange:
+    def _build_pending_change(self, full_name: str, **fields: Any) -> PendingChange:
         from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415 - as above
 
         address = address_of("mirror", self.cluster, full_name)

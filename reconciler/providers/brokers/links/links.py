@@ -42,8 +42,8 @@ from reconciler.providers.models import (
     MirrorEntries,
     apply_declared_changes,
     convert_changes,
-    create_link_spec,
     read_planned_source,
+    to_link_entry,
     to_observed_link,
     to_observed_mirror,
 )
@@ -211,7 +211,9 @@ class KafkaLinks(MirrorEntries):
                 for number in range(len(topics[topic].replicas))
             }
             if topic in own:
-                copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
+                copied = {
+                    number: _add_source_position(positions[names[topic]][number], at) for number, at in copied.items()
+                }
             positions[names[topic]] = copied
         return positions
 
@@ -229,9 +231,9 @@ class KafkaLinks(MirrorEntries):
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
         """Request a verb for a mirror. If it stops mirroring, copiers are fenced on return."""
-        result = self._make_changes(may_go_on).request({full_name: self.read_mirror(full_name).link}, verb, operation)[
-            full_name
-        ]
+        result = self._make_changes(may_go_on).request_verb(
+            {full_name: self.read_mirror(full_name).link}, verb, operation
+        )[full_name]
         if isinstance(result, ReconcilerError):
             raise result
         return self.read_mirror(full_name)
@@ -374,7 +376,7 @@ def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | Non
     )
 
 
-def _add_copied(own: Position, copied: Position) -> Position:
+def _add_source_position(own: Position, copied: Position) -> Position:
     return replace(
         own,
         source_topic_id=copied.source_topic_id,
@@ -449,7 +451,7 @@ class _ActionApplier:
                 results |= {action.id: unsupported_error(action) for action in actions_by_name.values()}
                 continue
             known = {name: links[name] for name in actions_by_name if name in links}
-            outcomes = LinkChanges(self._site, self._may_go_on).request_once(known, verb)
+            outcomes = LinkChanges(self._site, self._may_go_on).request_verb_once(known, verb)
             for name, action in actions_by_name.items():
                 message = f"topic {name} is not mirrored"
                 missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
@@ -511,7 +513,7 @@ class _ActionApplier:
 
     def _create_link(self, link: MirrorLink) -> str:
         name = link.metadata.name
-        new = create_link_spec(link, self._site.new_id())
+        new = to_link_entry(link, self._site.new_id())
 
         def decide(entries: Entries) -> Changes:
             existing = parse_states(entries).links.get(name)
