@@ -473,39 +473,30 @@ def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Itera
 def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
-    creations = [
-        CreateAclsRequest.AclCreation(
-            resource_type=_RESOURCE_CODES[binding.resource],
-            resource_name=binding.name,
-            resource_pattern_type=_PREFIXED if binding.is_prefix else _LITERAL,
-            principal=binding.principal,
-            host=binding.host,
-            operation=_OPERATION_CODES[binding.operation],
-            permission_type=_PERMISSION_CODES[binding.permission],
-        )
-        for binding in bindings
-    ]
-    answer = client.send(CreateAclsRequest(creations=creations, min_version=1), doing="making access rules")
+    request = CreateAclsRequest(creations=list(map(_encode_binding, bindings)), min_version=1)
+    answer = client.send(request, doing="making access rules")
     return [(binding.error_code, binding.error_message or "") for binding in answer.results]
 
 
 def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
-    filters: list[Any] = [
-        DeleteAclsRequest.DeleteAclsFilter(
-            resource_type_filter=_RESOURCE_CODES[binding.resource],
-            resource_name_filter=binding.name,
-            pattern_type_filter=_PREFIXED if binding.is_prefix else _LITERAL,
-            principal_filter=binding.principal,
-            host_filter=binding.host,
-            operation=_OPERATION_CODES[binding.operation],
-            permission_type=_PERMISSION_CODES[binding.permission],
-        )
-        for binding in bindings
-    ]
-    answer = client.send(DeleteAclsRequest(filters=filters, min_version=1), doing="taking access rules away")
+    request = DeleteAclsRequest(filters=list(map(_encode_binding, bindings)), min_version=1)
+    answer = client.send(request, doing="taking access rules away")
     return list(parse_deletions(answer))
+
+
+def _encode_binding(binding: AccessBinding) -> tuple[int, str, int, str, str, int, int]:
+    """Return the fields that rules and filters share, in order."""
+    return (
+        _RESOURCE_CODES[binding.resource],
+        binding.name,
+        _PREFIXED if binding.is_prefix else _LITERAL,
+        binding.principal,
+        binding.host,
+        _OPERATION_CODES[binding.operation],
+        _PERMISSION_CODES[binding.permission],
+    )
 
 
 def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
