@@ -31,7 +31,7 @@ class KafkaProvider(BrokersProvider):
     def _read_capabilities(self) -> Capabilities:
         from reconciler.providers.brokers.security import find_principal
 
-        return read_capabilities(self._look, self._declared_topics(), find_principal(self._declared))
+        return read_capabilities(self._look, self._list_declared_topics(), find_principal(self._declared))
 
 
 _SYSTEM_SWITCH: Final = "remote.log.storage.system.enable"
@@ -40,17 +40,17 @@ _COPY_SWITCH: Final = "remote.log.copy.disable"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
 _PROBE_TOPIC: Final = "reconciler-defaults"
-"""Topic that is never created; the controller only validates it."""
+"""Topic that the controller validates but never creates."""
 _OFFSETS: Final = "__consumer_offsets"
-"""Topic that exists nearly everywhere and uses the brokers' retention."""
+"""Topic that exists nearly everywhere and has the brokers' retention."""
 _SAMPLE: Final = 20
-"""Maximum topics to query for one with the brokers' default."""
+"""Maximum topics to search for one with the brokers' defaults."""
 _RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Retention configs of topics, and the broker properties behind their default, in order, with unit in ms."""
+"""Retention configs of topics, and the broker properties of their defaults with unit in ms."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -84,17 +84,17 @@ KAFKA: Final = Capabilities(
     max_partitions=9_999,
     batch=10_000,
 )
-"""Capabilities of every version. All others are read from the brokers."""
+"""Capabilities of every version. The brokers report all others."""
 
 
 def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
-    """Return the capabilities of a cluster; `known` are topics that probably exist.
+    """Return the capabilities of a cluster. `known` are topics that probably exist.
 
     `may_hide` is false, because declared and recorded topics are read by name.
     """
-    # Empty if hidden.
+    # Empty if the broker's configs may not be described.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
-    topic = _topic_configs(look, known)
+    topic = _read_topic_defaults(look, known)
     configs = dict(build_kafka_catalog(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
     # Unknown defaults may differ from Kafka's: brokers may retain less.
     configs |= {
@@ -114,7 +114,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
             if value is not None
         },
         properties={
-            name: _property(name, entry)
+            name: _build_property(name, entry)
             for name, entry in broker.items()
             if not entry.is_read_only and not entry.is_sensitive
         },
@@ -122,7 +122,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
 
 
 def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Return why tiered storage is unavailable. If switches are hidden, brokers decide."""
+    """Return why tiered storage is unavailable. Hidden switches count as on."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
@@ -133,22 +133,22 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[s
 
 
 def _is_open(broker: Mapping[str, ConfigState]) -> bool:
-    """Return whether principals without ACLs are allowed. Brokers hide this setting's value, so listed means true."""
+    """Return whether principals without ACLs are allowed. Brokers hide the value, so listed means true."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 
 
-def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
+def _read_topic_defaults(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
     """Return the default of each topic config; `None` means unknown.
 
-    The controller knows all defaults except retention, which brokers report for existing topics.
+    The controller reports all defaults except retention, which brokers report for existing topics.
     """
     client = look.client
-    by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
+    by_brokers = _read_common_defaults(look, [_OFFSETS, *known[:_SAMPLE]])
     if not by_brokers:
         shown = [name for name, topic in client.read_topics().items() if not topic.error]
-        by_brokers = _defaults_of_brokers(look, shown[:_SAMPLE]) if shown else {}
-    by_controller = _defaults_of_controller(client)
+        by_brokers = _read_common_defaults(look, shown[:_SAMPLE]) if shown else {}
+    by_controller = _read_controller_defaults(client)
     defaults = {
         key: value if value is not None or key in _RETENTION_SOURCES else by_controller.get(key)
         for key, value in by_brokers.items()
@@ -156,13 +156,13 @@ def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | 
     return defaults or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
 
 
-def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
+def _read_common_defaults(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
     """Return the default configs. A retention default is `None` unless all brokers agree."""
     answers: list[dict[str, str | None]] = []
     is_known = True
     for broker in look.cluster.brokers:
         try:
-            answers.append(_defaults_of_broker(look.client, broker, names))
+            answers.append(_read_broker_defaults(look.client, broker, names))
         except RetryableError:
             is_known = False  # The broker has just died, or hangs.
     if not any(answers):
@@ -171,7 +171,7 @@ def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, 
     return {**next(filter(None, answers)), **dict.fromkeys(differing)}
 
 
-def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
+def _read_broker_defaults(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
     """Return a broker's default topic configs; empty if no topic may be described."""
     defaults: dict[str, str | None] = {}
     for _, configs in client.read_configs(names, node=broker):
@@ -180,11 +180,11 @@ def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) 
                 if defaults.get(key) is None:
                     defaults[key] = config.value if config.source != OWN else None
     if defaults and any(defaults.get(key) is None for key in _RETENTION_SOURCES):
-        defaults.update(_retention_of(client, broker))
+        defaults.update(_read_retention_defaults(client, broker))
     return defaults
 
 
-def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
+def _read_retention_defaults(client: KafkaClient, broker: int) -> dict[str, str]:
     """Return the broker's retention defaults; empty if its configs may not be described."""
     try:
         properties, _ = client.read_both_broker_configs(broker)
@@ -200,8 +200,8 @@ def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
     return retention
 
 
-def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
-    """Return the controller's topic defaults; empty if the caller may not create topics."""
+def _read_controller_defaults(client: KafkaClient) -> Mapping[str, str | None]:
+    """Return the controller's topic defaults; empty if creating topics is not allowed."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     topic = CreateTopicsRequest.CreatableTopic(
@@ -212,7 +212,7 @@ def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
     return {} if answer.error_code else {config.name: config.value for config in answer.configs or ()}
 
 
-def _property(name: str, seen: ConfigState) -> ConfigKey:
+def _build_property(name: str, seen: ConfigState) -> ConfigKey:
     kind: Any = _TYPES.get(seen.type, "string")
     if kind == "integer":
         kind = "duration" if name.endswith(".ms") else "size" if name.endswith(".bytes") else "integer"
@@ -233,4 +233,4 @@ _THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
-"""Thread pools. A running broker at most doubles or halves them."""
+"""Thread pools, which a running broker at most doubles or halves."""

@@ -1,4 +1,4 @@
-"""Detached topics in object storage, as topics that can be mounted."""
+"""Detached topics in object storage, which can be mounted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def finish_command(direction: Direction, *topics: Address) -> str:
 
 
 def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
-    """Return the object storage of a cluster, or raise if it has none."""
+    """Return a cluster's object storage; raise if it has none."""
     if storage is None:
         hint = "Declare its objectStorage: topics are mounted from it."
         raise UserError(f"{cluster} has no object storage", hint=hint)
@@ -54,7 +54,7 @@ def to_mountable(ownership: Ownership) -> MountableTopic:
 
 
 def list_registers(storage: ObjectStore) -> Iterator[tuple[str, MountableTopic | UserError]]:
-    """Yield all registers, with one listing and one GET each."""
+    """Yield all registers, with one GET each."""
     for key, ownership in iter_ownerships(storage):
         yield key, ownership if isinstance(ownership, UserError) else to_mountable(ownership)
 
@@ -87,5 +87,5 @@ def read_releasable_topic(storage: ObjectStore, location: str, owner: str) -> Mo
 
 
 def release_lost_topic(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> MountableTopic:
-    """Release a topic of a lost owner. Its manifests are released before its register."""
+    """Release a topic of a lost owner: first its manifests, then its register."""
     return to_mountable(release_archive(storage, TopicLocation.parse(location), owner, now_ms=now_ms))

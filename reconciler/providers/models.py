@@ -44,7 +44,7 @@ _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
 class MirrorEntries(ABC):
-    """Changes to entries of links and mirrors. A subclass stores the entries on its platform."""
+    """Changes to entries of links and mirrors, which subclasses store on their platform."""
 
     @abstractmethod
     def read_mirror(self, full_name: str) -> ObservedMirror:
@@ -52,15 +52,15 @@ class MirrorEntries(ABC):
 
     @abstractmethod
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace a mirror's entry in one step. `decide` is called again after a concurrent change."""
+        """Replace a mirror's entry. `decide` is called again after a concurrent change."""
 
     @abstractmethod
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace a link's entry in one step. `decide` is called again after a concurrent change."""
+        """Replace a link's entry. `decide` is called again after a concurrent change."""
 
     @abstractmethod
     def now_ms(self) -> int:
-        """Return the caller's clock in ms."""
+        """Return the current time in ms."""
 
     def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
         """Record the end offsets of a mirror's operation. Later calls change nothing."""
@@ -90,9 +90,9 @@ class MirrorEntries(ABC):
 def to_observed_mirror(
     cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
 ) -> ObservedMirror:
-    """Return a mirror as plans observe it; `topic` is its id and number of partitions.
+    """Return a mirror as plans observe it.
 
-    `of` is its link's name and entry (`None` if deleted).
+    `topic` is its id and number of partitions, `of` its link's name and entry (`None` if deleted).
     """
     link_name, link = of
     return ObservedMirror(
@@ -158,7 +158,7 @@ def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
 def to_declared_mirror(
     cluster: str, full_name: str, mirror: MirrorEntry, of: NamedObjects, configs: Mapping[str, str], partitions: int
 ) -> MirrorTopic:
-    """Return a mirror with its own configs; those synced from its source are omitted."""
+    """Return a mirror with its own configs, without those synced from its source."""
     link_name, link = of
     synced = frozenset(list_synced_configs(link))
     return MirrorTopic(
@@ -172,7 +172,7 @@ def to_declared_mirror(
     )
 
 
-def create_link_spec(link: MirrorLink, link_id: str) -> LinkEntry:
+def to_link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
     """Return a new link's entry: its spec without mirrors, which are topics."""
     declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
     return LinkEntry(link_id, link.spec.source, declared)
@@ -188,7 +188,7 @@ def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> Sour
 
 
 def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return a link's stored spec with changes applied; `None` removes a field, and then empty parts."""
+    """Return a link's stored spec with changes applied. `None` removes a field, and then empty parts."""
     after = dict(declared)
     for change in changes:
         name, _, rest = change.path.partition(".")
@@ -215,7 +215,7 @@ class FieldChanges:
     replication_factor: int | None = None
     quotas: Mapping[str, int | None] = field(default_factory=dict)
     keys: tuple[str | None, ...] = ()
-    """New encryption key if it changes; otherwise empty."""
+    """New encryption key, if it changes."""
     rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     """Operations of access rules by path; `None` removes a rule."""
 
@@ -244,7 +244,7 @@ def convert_changes(address: Address, changes: Sequence[Change], *, platform: st
             case str(path), tuple() | None as operations if path.startswith(ACLS):
                 rules[path] = None if operations is None else tuple(map(str, operations))
             case str(path), None if path == SEALED:
-                continue  # The provider removes seals first.
+                continue  # The provider has removed the seal first.
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
@@ -257,12 +257,12 @@ def check_unchanged(
     current: Mapping[str, Value],
     catalog: Mapping[str, ConfigKey] = NO_CATALOG,
 ) -> None:
-    """Reject changes of values that differ from plan time, unless they equal the planned value.
+    """Reject changes to values that differ from plan time, unless they equal the planned value.
 
     Configs in `catalog` are compared by meaning.
 
     Raises:
-        StalePlanError: The error names the first such value.
+        StalePlanError: A value has changed.
     """
     for change in changes:
         current_value = current.get(change.path)

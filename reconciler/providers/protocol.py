@@ -1,7 +1,7 @@
 """Protocol of all platforms.
 
-Provider folders use the same file names: `provider.py` (this protocol), `client.py` (requests), `translate.py` (pure
-conversion of models), `faults.py` (error translation).
+Provider folders share file names: `provider.py` (this protocol), `client.py` (requests), `translate.py` (pure
+conversion), `faults.py` (errors).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 NO_REPLICAS: Mapping[Address, str] = MappingProxyType({})
 TopicAddress: TypeAlias = Address
-"""Address of kind `topic`. Mirrors and mounted topics are read as topics too."""
+"""Address of kind `topic`. Mirrors are read as topics too."""
 
 
 def ignore_line(_text: str) -> None:
@@ -50,10 +50,10 @@ def ignore_line(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Clock, ids and environment variables for providers, which do not read them directly."""
+    """Clock, ids and environment of providers, which do not read them directly."""
 
     folder: Path
-    """Folder of `reconciler.yaml`, to which locations are relative."""
+    """Folder of `reconciler.yaml`, the base of relative locations."""
     environ: Mapping[str, str]
     new_id: Callable[[], str]
     """Returns a UUID4 for clusters and topics."""
@@ -61,11 +61,9 @@ class Edge:
     principal: str | None = None
     """Principal on an embedded cluster; `None` means the super user."""
     host: str = "*"
-    """Host of the principal; `*` means unknown, so that only rules for all hosts apply."""
+    """Host of the principal. `*` means unknown, so that only rules for all hosts apply."""
     declared: frozenset[Address] = frozenset()
-    """Declared or recorded addresses. Platforms without namespaces assign a flat name to the longest namespace among
-    them whose prefix it has.
-    """
+    """Declared or recorded addresses, whose namespaces determine how flat names are read."""
     is_reader: bool = False
     """Whether providers open read-only."""
     warn: Callable[[str], None] = ignore_line
@@ -74,16 +72,16 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Address patterns to observe; empty means everything."""
+    """Address patterns to observe; empty means all."""
 
     patterns: tuple[str, ...] = ()
     recorded: frozenset[Address] = frozenset()
-    """Addresses applied before. Their namespaces exist even if empty."""
+    """Addresses applied before, whose namespaces exist even if empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedAction:
-    """Action that is complete and durable."""
+    """Completed and durable action."""
 
     id: str
     incarnation: str | None = None
@@ -104,7 +102,7 @@ Outcome: TypeAlias = CompletedAction | FailedAction
 
 
 class Placement(NamedTuple):
-    """Broker ids of one partition; a leader of -1 means none."""
+    """Brokers of a partition by id; a leader of -1 means none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -113,16 +111,16 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSizes:
-    """Offsets and sizes of a topic; `None` if the platform does not report them."""
+    """Offsets and sizes of a topic; `None` if not reported by the platform."""
 
     bounds: Mapping[int, Bounds]
     records: int | None
     bytes: int | None
     """Size in bytes. Records in both storage tiers count once."""
     storage: TopicStorage | None = None
-    """Size by storage tier; `None` if the platform has no tiered storage."""
+    """Size by storage tier; `None` without tiered storage."""
     placements: Mapping[int, Placement] = field(default_factory=dict)
-    """Brokers by partition; empty if the platform has no brokers."""
+    """Brokers by partition, if the platform has brokers."""
 
 
 class Provider(Protocol):
@@ -134,7 +132,7 @@ class Provider(Protocol):
         ...
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the id of the cluster, or `None` if it does not exist yet (embedded only).
+        """Return the cluster's identity, or `None` if it does not exist yet (embedded only).
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -146,14 +144,14 @@ class Provider(Protocol):
         ...
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return access rules that belong to no topic or known namespace. `observe` omits them."""
+        """Return access rules of no topic or known namespace, which `observe` omits."""
         ...
 
     def check_visible(self, address: Address) -> None:
         """Check that the caller may know whether a namespace or topic exists.
 
         Raises:
-            NotAuthorizedError: The caller may not know, whether it exists or not.
+            NotAuthorizedError: The caller may not know.
         """
         ...
 
@@ -174,9 +172,7 @@ class Provider(Protocol):
         ...
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write owner marks, or return the keys of `change.take` that others own and write nothing.
-
-        Atomic between concurrent callers.
+        """Write owner marks atomically, or return the keys of `change.take` that others own and write nothing.
 
         Raises:
             NotAuthorizedError: The caller may not write the marks.
@@ -218,11 +214,11 @@ class Provider(Protocol):
         ...
 
     def read_vitals(self) -> Vitals:
-        """Return a bounded set of metrics without reading records."""
+        """Return a bounded number of metrics, without reading records."""
         ...
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Store full names of topics, by which platforms without namespaces interpret flat names."""
+        """Store topics' full names, by which platforms without namespaces interpret flat names."""
         ...
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
@@ -238,7 +234,7 @@ class Provider(Protocol):
     ) -> TopicLog:
         """Return the log of a topic.
 
-        `on_missing` receives lost offsets, after which reading continues. Without it, reading fails.
+        `on_missing` receives lost offsets, and reading continues. Without it, reading fails.
         """
         ...
 
@@ -247,9 +243,9 @@ class Provider(Protocol):
         ...
 
     def open_append_sink(self, topic: TopicAddress) -> AppendSink | None:
-        """Return a sink in which many tasks stage records until one publication makes them readable.
+        """Return a sink for records that many tasks stage and that become readable together; `None` if unsupported.
 
-        `None` if the platform has no such sink. Mirrors are rejected.
+        Mirrors are rejected.
         """
         ...
 
@@ -267,7 +263,7 @@ Part = TypeVar("Part")
 
 
 def require_part(provider: Provider, part: Part | None, what: str) -> Part:
-    """Return `part`, or raise if it is `None` because the platform lacks it. `what` names it in the error."""
+    """Return `part`; raise if the platform lacks it (`None`). `what` names it in the error."""
     if part is None:
         message = f"a {provider.capabilities.platform} cluster has no {what}"
         raise UserError(message, hint="Name a cluster of another platform.")
@@ -275,22 +271,22 @@ def require_part(provider: Provider, part: Part | None, what: str) -> Part:
 
 
 def require_groups(provider: Provider) -> Groups:
-    """Return the cluster's consumer groups; raise if its platform has none."""
+    """Return the cluster's consumer groups; raise if the platform has none."""
     return require_part(provider, provider.groups, "consumer groups")
 
 
 def require_links(provider: Provider) -> Links:
-    """Return the cluster's links; raise if its platform has none."""
+    """Return the cluster's links; raise if the platform has none."""
     return require_part(provider, provider.links, "links")
 
 
 def require_job_links(provider: Provider) -> LinksByJobs:
-    """Return the cluster's links for jobs; raise if its platform has none."""
+    """Return the cluster's links for jobs; raise if the platform has none."""
     return require_part(provider, require_links(provider).job_steps, "links that jobs copy")
 
 
 def require_migrations(provider: Provider) -> Migrations:
-    """Return the cluster's mounts; raise if its platform has none."""
+    """Return the cluster's mounts; raise if the platform has none."""
     return require_part(provider, provider.migrations, "mounts")
 
 
@@ -299,37 +295,37 @@ class StoredCluster:
     """Contents of object storage for one cluster, which may be lost."""
 
     topics: Iterator[tuple[str, RecoverableTopic | UserError]]
-    """Topics that the cluster created, by key, or the error of an unusable one."""
+    """Topics that the cluster created, by key, or errors of unusable topics."""
     metadata: ClusterMetadata | None
-    """Metadata next to the segments, including damaged parts; `None` if missing or the cluster is unknown."""
+    """Metadata next to the segments, even if damaged; `None` if missing or the cluster is unknown."""
 
 
 class Archives(Protocol):
-    """Topics in a cluster's object storage. Methods raise `RetryableError` if it is unreachable."""
+    """Topics in a cluster's object storage. Methods raise `RetryableError` if unreachable."""
 
     def find_recovery_sources(
         self, topics: Mapping[TopicAddress, str | None], replicas: Mapping[TopicAddress, str] = NO_REPLICAS
     ) -> Recoveries:
         """Return sources, or errors, for new topics by location; `None` means by name.
 
-        The cluster need not exist. `replicas` maps new read replicas to the locations to follow.
+        The cluster need not exist. `replicas` maps new read replicas to their sources' locations.
         """
         ...
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:
         """Return object storage's contents for a whole cluster; `None` if the platform stores none.
 
-        Without an id, the only cluster with topics there is used. A storage with several clusters is rejected.
+        Without an id, the only cluster with topics there is used; several are rejected.
         """
         ...
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that any owner has detached into this object storage, sorted."""
+        """Return all topics that were ever detached into this object storage, sorted."""
         ...
 
 
 def require_archives(provider: Provider) -> Archives:
-    """Return the cluster's archives; raise if its platform has none."""
+    """Return the cluster's archives; raise if the platform has none."""
     if provider.archives is None:
         message = f"a {provider.capabilities.platform} cluster makes no topics from object storage"
         raise UserError(message, hint="Take the topics from their source: mirror them, or copy their records.")
@@ -340,11 +336,11 @@ class Groups(Protocol):
     """Consumer groups of one cluster. Offsets are keyed by (full topic name, partition)."""
 
     def list_names(self) -> Sequence[str]:
-        """Return all group names, sorted, with one bulk call."""
+        """Return all group names, sorted, in one bulk call."""
         ...
 
-    def platform_name(self, group: str) -> str:
-        """Return the platform's name of a group, even if the group does not exist."""
+    def find_platform_name(self, group: str) -> str:
+        """Return the platform's name of a group, which need not exist."""
         ...
 
     def describe(self, group: str) -> ConsumerGroup:
@@ -352,11 +348,11 @@ class Groups(Protocol):
         ...
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to it; `None` if too many to query."""
+        """Return a topic's groups with their offsets in it; `None` if there are too many groups."""
         ...
 
     def find_topic_readers(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the reading groups by topic; `None` if too many to query."""
+        """Return the reading groups by topic; `None` if there are too many groups."""
         ...
 
     def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
@@ -370,7 +366,7 @@ class Groups(Protocol):
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return what a reset would change, by default in all topics of the group. Read-only."""
+        """Return what a reset would change, by default in all the group's topics. Read-only."""
         ...
 
     def reset_offsets(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
@@ -382,7 +378,7 @@ class Groups(Protocol):
         ...
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group, or its offsets of one topic; return whether there were any.
+        """Delete a group, or its offsets of one topic; return whether any existed.
 
         Raises:
             BlockedError: The group is reading, and `force` is not set.
@@ -412,7 +408,7 @@ class WorkRunner(Protocol):
     """Runner of work in threads or on executors, which yields results in rounds."""
 
     def __call__(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Run all work; `do` and the work are pickled. The caller publishes each round.
+        """Run all work, and yield rounds of results, which the caller publishes. `do` and the work are pickled.
 
         Raises:
             ReconcilerError: The work cannot continue; yielded results remain valid.
@@ -428,9 +424,9 @@ class MaintenancePorts:
     is_wanted: Callable[[Address], bool]
     is_stopped: Callable[[], bool]
     is_requested: bool = True
-    """Whether a user waits. Otherwise expensive searches run only occasionally."""
+    """Whether a user waits. Otherwise expensive searches run less often."""
     are_jobs_named: bool = False
-    """Whether the jobs were named. Daily jobs then run at once."""
+    """Whether the user named the jobs, so that daily jobs run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,12 +434,12 @@ class MaintenanceJobResult:
     """Result of one maintenance job on one cluster."""
 
     unit: str = ""
-    """Unit of `done` and `failed`: partition, topic, transaction, object. Empty if nothing could be done."""
+    """Unit of `done` and `failed`: partition, topic, transaction or object. Empty if there was no work."""
     done: int = 0
     records: int = 0
-    """Records that retention or compaction removed, or that a roll rewrote."""
+    """Records that retention or compaction removed or a roll rewrote."""
     bytes: int = 0
-    """Stored size in bytes of `records`; for a sweep, the deleted size."""
+    """Stored bytes of `records`; for a sweep, deleted bytes."""
     failed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -455,10 +451,7 @@ class MaintenanceJobResult:
 
 
 def build_scope_filter(scope: Scope) -> Callable[[str], bool] | None:
-    """Return a predicate on addresses in scope, or `None` for everything.
-
-    Names without `*` are compared exactly.
-    """
+    """Return a predicate on addresses in scope, or `None` for everything."""
     if not scope.patterns:
         return None
     names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)

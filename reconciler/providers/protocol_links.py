@@ -1,4 +1,4 @@
-"""Protocols of links and mirrors: reads, and the steps of jobs that copy mirrors."""
+"""Protocols of links and mirrors, and of the jobs that copy mirrors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """Topic with an opaque mark per partition. Empty partitions have none."""
+    """Topic with an opaque mark per non-empty partition."""
 
     topic: SourceTopic
     partitions: Mapping[int, str]
@@ -60,7 +60,7 @@ class Links(Protocol):
         ...
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
-        """Return full names of a link's mirrors whose topics were deleted, or recreated by another process.
+        """Return full names of a link's mirrors whose topics were deleted or recreated.
 
         Empty if the platform deletes mirrors with their topics.
         """
@@ -79,7 +79,7 @@ class Links(Protocol):
         ...
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the position of each partition. Reads one head per partition."""
+        """Return the position of each partition."""
         ...
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
@@ -88,7 +88,7 @@ class Links(Protocol):
 
 
 class LinksByJobs(Links, Protocol):
-    """Links whose mirrors jobs copy, and topics that become mirrors.
+    """Links whose mirrors jobs copy.
 
     Each call is one durable step and may be repeated. `operation` is the transition's id.
     """
@@ -103,11 +103,10 @@ class LinksByJobs(Links, Protocol):
     ) -> ObservedMirror:
         """Request a lifecycle verb, and return the resulting mirror.
 
-        `pause`, `resume` and `failover` are complete on return. `promote` and `reverse-…` only begin, with the id
-        `operation`.
+        `pause`, `resume` and `failover` are complete on return. `promote` and `reverse-…` only begin `operation`.
 
         Raises:
-            UserError: The mirror's state does not allow the verb; the message lists the allowed verbs.
+            UserError: The mirror's state does not allow the verb.
         """
         ...
 
@@ -118,7 +117,7 @@ class LinksByJobs(Links, Protocol):
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Make an ordinary topic the mirror of `of`, which is its own mirror on the peer. Producers are rejected.
+        """Make an ordinary topic the mirror of `of`, its own mirror on the peer. Producers are rejected.
 
         A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. Open transactions are aborted.
         `operation` lists records that `of` lacks; later calls do not change the list.
@@ -136,7 +135,7 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check) -> None:
-        """Reject all producers until an operation of a mirror ends. Open transactions end first.
+        """Reject all producers until a mirror's operation ends. Open transactions end first.
 
         Does nothing if the platform itself rejects producers of mirrors.
 
@@ -157,7 +156,7 @@ class LinksByJobs(Links, Protocol):
     ) -> ObservedMirror:
         """Move a mirror to the next state of its operation. STOPPED allows producers.
 
-        `is_given_up` means that the source of a reversal accepts producers again, so its mirror may become ACTIVE.
+        `is_given_up` allows ACTIVE, because the source of a reversal accepts producers again.
 
         Raises:
             UserError: Another operation is in progress, or the lifecycle has no such transition.
@@ -167,7 +166,7 @@ class LinksByJobs(Links, Protocol):
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check
     ) -> Mapping[int, TruncatedPartition]:
-        """Truncate the mirror to `operation.ends` for a restore, and return the truncated partitions."""
+        """Truncate the mirror to `operation.ends` for a restore; return the truncated partitions."""
         ...
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition] | None:
@@ -175,7 +174,7 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
-        """Return the offset maps of an active or stopped mirror; `None` if offsets equal the source's."""
+        """Return an active or stopped mirror's offset maps; `None` if offsets equal the source's."""
         ...
 
     def record_agreement(
@@ -212,9 +211,8 @@ class LinksByJobs(Links, Protocol):
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return records in mirrors that their links did not copy, by full name. Clean mirrors are absent.
 
-        `is_stopped` includes stopped mirrors, before their last copied record. `on_unknown` receives mirrors that
-        cannot
-        be checked; without it their error is raised. Empty if the platform rejects producers of mirrors.
+        `is_stopped` includes stopped mirrors, up to their last copied record. `on_unknown` receives mirrors that cannot
+        be checked; without it, their error is raised. Empty if the platform rejects other producers.
         """
         ...
 
@@ -227,7 +225,7 @@ class LinksByJobs(Links, Protocol):
     ) -> None:
         """Record why a mirror cannot fetch or continue; `None` clears the trouble. `fails` sets it to FAILED.
 
-        Ignored if `operation` is set and has ended.
+        Ignored if `operation` has ended.
         """
         ...
 
@@ -251,11 +249,11 @@ class LinksByJobs(Links, Protocol):
 class SyncsByJobs(Protocol):
     """Configs, groups and access rules that links sync. Each call is atomic and concerns one cluster.
 
-    The first five methods are called on a link's source, the others on its destination. All are bulk operations.
+    The first five methods are called on a link's source, the others on its destination.
     """
 
     def read_metadata_version(self) -> str:
-        """Return an opaque value that changes with metadata, but not with records and group offsets.
+        """Return an opaque value that changes with metadata, but not with records or group offsets.
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -263,9 +261,7 @@ class SyncsByJobs(Protocol):
         ...
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics by full name as a link that reads as `principal` sees them. One bulk read.
-
-        `only` limits the topics.
+        """Return topics by full name as a link that reads as `principal` sees them. `only` limits the topics.
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -273,18 +269,18 @@ class SyncsByJobs(Protocol):
         ...
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return an opaque version or an error for each wanted group. Each commit changes the version.
+        """Return an opaque version, which each commit changes, or an error for each wanted group.
 
         Sends one listing.
         """
         ...
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets of groups for existing topics, including synced ones. Missing groups are absent."""
+        """Return groups' committed offsets for existing topics, including synced ones. Missing groups are absent."""
         ...
 
     def list_access_rules(self) -> AccessRules:
-        """Return the access rules of all topics and namespaces, in one bulk read."""
+        """Return the access rules of all topics and namespaces."""
         ...
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
@@ -292,18 +288,18 @@ class SyncsByJobs(Protocol):
         ...
 
     def update_mirrors(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Update partitions and synced configs of mirrors to those of their sources; return errors by full name.
+        """Update mirrors to their sources' partitions and synced configs; return errors by full name.
 
         Writes nothing if nothing differs.
         """
         ...
 
     def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Record the troubles of mirrors by full name; `None` clears one. Mirrors in `failed` become FAILED."""
+        """Record mirrors' troubles by full name; `None` clears one. Mirrors in `failed` become FAILED."""
         ...
 
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of sources for auto-create, and return errors (`None` on success) by full name.
+        """Create mirrors of sources for auto-create; return errors (`None` on success) by full name.
 
         Existing names and excluded topics are skipped.
         """
@@ -312,26 +308,25 @@ class SyncsByJobs(Protocol):
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set group offsets in mirrors, at most to their ends. Offsets that a group committed here itself stay.
+        """Set group offsets in mirrors, at most to their ends. A group's own commits stay.
 
         Groups that read a mirror (a commit within 24 hours) are skipped.
         """
         ...
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
-        """Sync a source's access rules to existing mirrors, by their sources' full names, and to namespaces.
+        """Sync a source's access rules, by its topics' names, to mirrors and namespaces; return how many changed.
 
-        Deletes rules that the link synced earlier and that `rules` lacks. Return the number of changed mirrors and
-        namespaces.
+        Deletes rules that the link synced earlier and that `rules` lacks.
         """
         ...
 
     def protect_mirrors(self, link: str) -> int:
-        """Deny writes to a link's mirrors as its `protect` requests, and return the number of changed mirrors.
+        """Deny writes to a link's mirrors as its `protect` requests; return how many mirrors changed.
 
         Does nothing if the platform itself rejects producers of mirrors.
 
         Raises:
-            UserError: The cluster cannot deny writes, or not with these access rules.
+            UserError: The cluster cannot deny writes with these access rules.
         """
         ...

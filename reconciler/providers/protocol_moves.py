@@ -1,4 +1,4 @@
-"""Protocols of mounts, unmounts and moves of topics, by the cluster itself or by jobs."""
+"""Protocols of mounts, unmounts and moves of topics."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ class Migrations(Protocol):
     def run_migration(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
         """Run a command's migration up to its phase; `None` if jobs do it.
 
-        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called before
-        each
-        write and may raise.
+        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is `may_go_on`.
 
         Raises:
             UserError: The migration is rejected, or a prepared migration cannot continue.
@@ -45,8 +43,7 @@ class Migrations(Protocol):
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the unfinished migrations by id. Read-only.
 
-        Migrations of hidden topics are omitted. Without `is_measured` remaining uploads and their obstacles are
-        unknown.
+        Migrations of hidden topics are omitted. Without `is_measured`, remaining uploads are unknown.
         """
         ...
 
@@ -62,14 +59,14 @@ class Migrations(Protocol):
         ...
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return the errors for topics that a command cannot mount or unmount now. Read-only.
+        """Return the errors for topics that cannot be mounted or unmounted now.
 
         `topics` maps full names on this cluster to locations.
         """
         ...
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield each location and topic ever detached into the object storage; an error if it is unusable.
+        """Yield the location of each topic ever detached, with the topic or an error.
 
         The cluster need not exist.
 
@@ -79,15 +76,15 @@ class Migrations(Protocol):
         ...
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
-        """Return the topic that a release would make mountable, in its current state. Read-only.
+        """Return the topic that a release would make mountable, in its current state.
 
         Raises:
-            UserError: The topic does not exist, has another owner or none, or the caller is not the super user.
+            UserError: `owner` does not own such a topic, or the caller is not the super user.
         """
         ...
 
     def release_topic(self, location: str, owner: str) -> MountableTopic:
-        """Release a topic owned by a lost cluster, and return the topic. Idempotent.
+        """Release a topic of a lost cluster, and return it. Idempotent.
 
         Raises:
             UserError: See `read_releasable_topic`.
@@ -97,7 +94,7 @@ class Migrations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountJob:
-    """Progress of a mount or unmount by jobs, as stored by its cluster."""
+    """Progress of a mount or unmount by jobs, stored by its cluster."""
 
     direction: Direction
     mounting: str
@@ -110,14 +107,14 @@ class MountJob:
     state: MigrationState = MigrationState.PREPARING
     topic_id: str | None = None
     by_hand: bool = False
-    """Whether a command requested it without a Mounting. `mounting` is then the topic's full name."""
+    """Whether a command without a Mounting requested it; `mounting` is then the topic's full name."""
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Last stable offset and end by partition for an unmount in `cut_over`. The copy is compared up to them."""
+    """Last stable offset and end by partition for an unmount in `cut_over`, up to which the copy is compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivableTopic:
-    """Existing topic with the parts that an archive stores."""
+    """Topic with the parts that an archive stores."""
 
     id: str
     archived: ArchivedTopic
@@ -132,13 +129,13 @@ class CopyMove:
     new: str
     new_id: str
     is_keyed: bool
-    """Whether records are repartitioned by key, because the new topic has another number of partitions."""
+    """Whether records are repartitioned by key, because the number of partitions differs."""
 
 
 class MovesByJobs(Protocol):
     """Steps of jobs for a cluster that cannot mount, unmount or rename topics itself.
 
-    Each step of a mount or unmount is stored before it begins, so that the next run continues it.
+    Each step of a mount or unmount is stored first, so that the next run continues it.
     """
 
     @property
@@ -168,11 +165,11 @@ class MovesByJobs(Protocol):
         ...
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a finished mount or unmount with its offset maps. A mounted topic's location stays stored."""
+        """Remove a finished mount or unmount and its offset maps. A mounted topic's location stays."""
         ...
 
     def find_location(self, full_name: str) -> str:
-        """Return the permanent location of an existing topic. A mounted topic keeps its source's location.
+        """Return a topic's permanent location, which a mount does not change.
 
         Raises:
             UserError: The topic does not exist.
@@ -184,9 +181,9 @@ class MovesByJobs(Protocol):
         ...
 
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:
-        """Create an empty topic without retention, ready for filling, and return its id.
+        """Create an empty topic without retention, and return its id.
 
-        An existing empty topic with this name and these configs is reused.
+        An existing empty topic with these configs is reused.
 
         Raises:
             UserError: Another topic has that name, or the cluster rejects its creation.
@@ -194,14 +191,14 @@ class MovesByJobs(Protocol):
         ...
 
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore the configs of a filled topic, including retention.
+        """Restore the configs of a filled topic.
 
         The longer of `retention`, from the topic's file, and the archived retention applies.
         """
         ...
 
     def open_fill_sink(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:
-        """Return a sink that fills a mounted topic exactly once, from the archive's start offsets `begins`."""
+        """Return a sink that fills a mounted topic exactly once, from the start offsets `begins`."""
         ...
 
     def read_offset_maps(self, move: MountJob) -> Mapping[int, OffsetMap]:
@@ -213,7 +210,7 @@ class MovesByJobs(Protocol):
         ...
 
     def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Reject all producers of a topic, and return the end of each partition. May be repeated.
+        """Reject all producers of a topic, and return each partition's end. Idempotent.
 
         Raises:
             NotAuthorizedError: Some groups may be hidden, so their offsets would be lost.
@@ -239,7 +236,7 @@ class MovesByJobs(Protocol):
         ...
 
     def suspend_retention(self, move: CopyMove) -> None:
-        """Disable retention of the new topic while it is filled, and store its configs. May be repeated.
+        """Disable the new topic's retention while it is filled, and store its configs. Idempotent.
 
         Raises:
             NotAuthorizedError: Some groups may be hidden, so their offsets would be lost.
@@ -251,13 +248,13 @@ class MovesByJobs(Protocol):
         ...
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's ends that `finish_move` stored; `None` if it has not run, or records followed."""
+        """Return the old topic's ends that `finish_move` stored; `None` if missing, or records followed."""
         ...
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit each group's offsets of the old topic in the new one, and return the number of groups.
+        """Commit each group's offsets of the old topic in the new topic; return the number of groups.
 
-        After `finish_move`, a group that is further ahead in the new topic keeps its offsets.
+        After `finish_move`, offsets only move forward.
 
         Raises:
             UserError: A group is reading, so only its members may commit.
@@ -267,7 +264,7 @@ class MovesByJobs(Protocol):
     def finish_move(self, move: CopyMove, ends: Mapping[int, int]) -> None:
         """Restore the new topic's configs, and store the old topic's ends.
 
-        If records follow these ends, the old topic is not deleted.
+        The old topic is not deleted if records follow these ends.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Resolution of secrets, and opening of the object stores that clusters declare."""
+"""Resolution of secrets, and access to object stores."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class Secret:
 
 
 def resolve_secret(reference: str, environ: Mapping[str, str]) -> Secret:
-    """Resolve `${env:NAME}` or `${file:/path}`. One final line end of a file is removed.
+    """Resolve `${env:NAME}` or `${file:/path}`. A file's final line end is removed.
 
     Raises:
-        UserError: The variable is not set, the file cannot be read, or the secret is empty.
+        UserError: The secret is missing, unreadable or empty.
     """
     match = SECRET_REFERENCE.fullmatch(reference)
     if match is None:
@@ -100,7 +100,7 @@ def _read_file(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Options of a store besides its location; `None` means default."""
+    """Options of a store; `None` means default."""
 
     patience: Patience | None = None
     credentials: Credentials | None = None
@@ -109,7 +109,7 @@ class StoreOptions:
 
 
 def read_patience(properties: Mapping[str, str]) -> Patience:
-    """Return the time limits in a cluster's properties. Planning rejects invalid values."""
+    """Return the time limits in a cluster's properties."""
 
     def read_number(name: str) -> int:
         with suppress(ValueError):
@@ -126,7 +126,7 @@ def read_patience(properties: Mapping[str, str]) -> Patience:
 
 
 def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge) -> StoreOptions:
-    """Return the options of an embedded cluster's object storage, with secrets resolved."""
+    """Return the options of an embedded cluster's object storage, with resolved secrets."""
 
     def read_secret(name: str) -> StoreSecret | None:
         reference = _find_property(properties, name)
@@ -189,7 +189,7 @@ def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | Non
 
 
 def open_object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
-    """Open the object storage of an embedded cluster, or return `None` if it declares none."""
+    """Open the object storage of an embedded cluster; `None` if undeclared."""
     location, properties = declared.spec.object_storage, declared.spec.properties
     return (
         None

@@ -19,10 +19,10 @@ from reconciler.planning.actions import Change, ControlAction, Create, Delete, T
 from reconciler.providers.embedded.provider import CAPABILITIES, EmbeddedProvider
 from reconciler.providers.models import (
     apply_declared_changes,
-    create_link_spec,
     read_planned_source,
     to_declared_link,
     to_declared_mirror,
+    to_link_entry,
     to_observed_link,
 )
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Scope, build_scope_filter
@@ -211,7 +211,7 @@ class NativeProvider:
         match action:
             case Create(after=MirrorLink() as link):
                 if name not in book.links:
-                    book.links[name] = create_link_spec(link, self.edge.new_id())
+                    book.links[name] = to_link_entry(link, self.edge.new_id())
                 return book.links[name].id
             case Update(after=MirrorLink()):
                 entry = book.links[name]

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change
-from reconciler.providers.models import apply_declared_changes, create_link_spec, to_declared_link
+from reconciler.providers.models import apply_declared_changes, to_declared_link, to_link_entry
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink
 from reconciler.resources.mirrors import LinkEntry, list_synced_configs
 
@@ -20,7 +20,7 @@ def test_a_link_is_read_back_as_it_was_declared() -> None:
 def test_a_link_that_says_only_how_often_configs_follow_is_read_back_as_it_was_declared() -> None:
     spec = {"source": "west", "topicConfigSync": {"interval": "10s"}}
     declared = MirrorLink.model_validate({"metadata": {"name": "dr", "cluster": "east"}, "spec": spec})
-    assert to_declared_link("dr", "east", create_link_spec(declared, "id")).spec == declared.spec
+    assert to_declared_link("dr", "east", to_link_entry(declared, "id")).spec == declared.spec
 
 
 def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept_means_the_default() -> None:

@@ -159,7 +159,7 @@ class Groups:
         shown = (row for row in described.offsets if self._may_describe(catalog, Kind.TOPIC, row.topic))
         return replace(described, offsets=tuple(shown))
 
-    def platform_name(self, group: str) -> str:
+    def find_platform_name(self, group: str) -> str:
         """Return the name unchanged."""
         return group
 

@@ -438,7 +438,7 @@ def _open_tracker(
         return OffsetTracker(None, "", stream, site.invocation.now_ms, is_whole=False)
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = require_groups(source.provider)
-    group = groups.platform_name(options.group)
+    group = groups.find_platform_name(options.group)
     # Brokers reject an invalid group before records are written.
     groups.commit(group, {})
     is_whole = options.output_format == "parquet"

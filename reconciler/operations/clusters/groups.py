@@ -100,7 +100,7 @@ def reset_group(
     """
     reset, name, topic = parse_reset(to), parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
-    change = replace(change, group=groups.platform_name(change.group))
+    change = replace(change, group=groups.find_platform_name(change.group))
     moves = tuple(groups.plan_reset(change.group, reset, topic=topic, partition=change.partition))
     done = GroupReset(name, change.group, moves, reset.offsets if isinstance(reset, ByShift) else 0)
     if moves:

@@ -1,4 +1,4 @@
-"""Topic changes: one request per kind of change, then a wait until brokers show them."""
+"""Topic changes, with a wait until brokers show them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Brokers' metadata lags behind the controller (6.2).
+# Brokers' metadata lags behind the controller (facts 6.2).
 
 
 _PATIENCE_S: Final = 30.0
@@ -48,7 +48,7 @@ _FIRST_S, _MOST_S = 0.005, 0.25
 
 
 def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
-    """Wait until new topics are visible and all their partitions have leaders."""
+    """Wait until new topics are visible with leaders for all partitions."""
 
     def find_missing(left: Sequence[str]) -> list[str]:
         seen = client.read_topics(left)
@@ -58,7 +58,7 @@ def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
-    """Wait until deleted topics are no longer visible; `ids` are their ids by name."""
+    """Wait until topics, given as ids by name, are no longer visible."""
 
     def find_existing(names: Sequence[str]) -> list[str]:
         seen = client.read_topics(names)
@@ -68,7 +68,7 @@ def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
 
 
 def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
-    """Wait until topics show their new configs and partitions."""
+    """Wait until brokers show the new configs, partitions and replicas."""
     wanted = {change.name: change for change in changes}
     keys = sorted({key for change in changes for key in change.configs})
 
@@ -120,7 +120,7 @@ def _shows_change(
 
 
 def is_equal_config(key: str, left: str | None, right: str | None) -> bool:
-    """Compare two config values, which brokers may format differently, such as 2.0E-4."""
+    """Compare config values, which brokers may format differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
@@ -129,7 +129,7 @@ def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> boo
 
 
 def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """Wait until `find_remaining` returns no names. Each name that disappears extends the deadline."""
+    """Wait until `find_remaining` returns nothing. Each disappearing name extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = find_remaining(names) if names else []
     while left:
@@ -148,7 +148,7 @@ def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], name
 def to_pending_changes(
     actions: Iterable[ControlAction], naming: ClusterNaming
 ) -> Iterator[PendingChange | FailedAction]:
-    """Yield each action's change, or a failed action."""
+    """Yield each action as a change, or as a failure if Kafka does not support it."""
     for action in actions:
         try:
             yield to_pending_change(action, naming)
@@ -157,7 +157,7 @@ def to_pending_changes(
 
 
 class TopicBatch:
-    """Topic changes of one `apply`, and their progress."""
+    """Topic changes of one `apply`."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class TopicBatch:
         self._changes = [change for change in self._pending if isinstance(change, PendingChange)]
 
     def apply_changes(self) -> Iterator[Outcome]:
-        """Make all changes and yield one outcome each, in the order of actions."""
+        """Make all changes and yield one outcome each, in order."""
         if self._changes:
             self._read_current()
             self._create_topics()
@@ -272,7 +272,7 @@ class TopicBatch:
             self._check_created(drop_failed(new))
 
     def _check_created(self, new: Sequence[PendingChange]) -> None:
-        """Fail creations whose configs the brokers ignored without an error."""
+        """Fail creations whose configs the brokers silently ignored."""
         described = dict(self._client.read_configs([change.name for change in new]))
         for change in new:
             configs = described.get(change.name)
@@ -287,7 +287,7 @@ class TopicBatch:
                 change.error = UserError(message, hint="Remove them from the files, and plan again.")
 
     def _accept_existing(self, existing: Sequence[PendingChange]) -> None:
-        """Accept an existing topic that equals the requested one, because the response to its creation may be lost."""
+        """Accept an equal existing topic, because the response to its creation may be lost."""
         topics = self._client.read_topics([change.name for change in existing])
         configs = dict(self._client.read_configs([change.name for change in existing]))
         for change in existing:
@@ -327,7 +327,7 @@ class TopicBatch:
             wait_until_changed(self._client, drop_failed(moved))
 
     def _has_requested_partitions(self, change: PendingChange) -> bool:
-        """Return whether a topic already has the requested partitions, because brokers reject an unchanged number."""
+        """Return whether the number of partitions is unchanged, which brokers would reject."""
         seen = self._find_topic(change)
         return seen is not None and len(seen.replicas) == change.partitions
 
@@ -366,7 +366,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 
 def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic; `shape` is its partitions and replicas. Return its id, or `None` if the name exists."""
+    """Create a topic with (partitions, replicas) `shape`. Return its id, or `None` if the name exists."""
     request = build_creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
@@ -378,12 +378,12 @@ def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs
 
 
 def configure_topic(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
-    """Set a topic's configs in one request, all or none. `None` resets a config."""
+    """Set a topic's configs, all or none. `None` resets a config."""
     alter_configs(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
 
 
 def delete_topic(client: KafkaClient, name: str, topic_id: str) -> None:
-    """Delete a topic by its id, and wait until it is no longer visible."""
+    """Delete a topic by id, and wait until it is no longer visible."""
     (answer,) = client.send(build_deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:
         raise translate_code(answer.error_code, answer.error_message or "", what=f"topic {name}")

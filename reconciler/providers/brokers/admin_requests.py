@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass
 class PendingChange:
-    """Change of a topic or namespace, with its result."""
+    """Change of a topic or namespace, and its result."""
 
     id: str
     address: Address
@@ -67,7 +67,7 @@ class PendingChange:
 
     @property
     def was_created(self) -> bool:
-        """Whether the topic was created, even if its access rules were not."""
+        """Whether the resource was created, even if its access rules were not."""
         return self.is_creation and (self.incarnation is not None or self.has_new_rules)
 
     @property
@@ -85,7 +85,7 @@ class PendingChange:
 
 
 def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingChange:
-    """Return the change of an action. Reject changes that a Kafka cluster does not support."""
+    """Return the change of an action. Reject changes that Kafka does not support."""
     of = partial(PendingChange, action.id, action.address)
     match action:
         case Create(after=Topic() as topic):
@@ -194,7 +194,7 @@ def send_alterations(
 def alter_configs(
     client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
 ) -> None:
-    """Alter configs of (type, name, configs) resources; `None` resets. `what` replaces an empty name in errors."""
+    """Alter configs of (type, name, configs) resources; `None` resets. Errors name `what` for an empty name."""
     for answer in send_alterations(client, wanted, doing=doing):
         if answer.error_code:
             raise translate_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
@@ -209,7 +209,7 @@ def build_creation_request(
 ) -> Any:
     """Return the request that creates (name, partitions, replicas, configs) topics.
 
-    `None` means the brokers' default. A trial creates no topics.
+    `None` means the brokers' default.
     """
     from kafka.protocol.admin import CreateTopicsRequest
 
@@ -231,7 +231,7 @@ def build_creation_request(
 
 
 def build_deletion_request(ids: Iterable[str]) -> Any:
-    """Return the request that deletes topics by id, so that new topics of the same name stay."""
+    """Return the request that deletes topics by id."""
     from uuid import UUID
 
     from kafka.protocol.admin import DeleteTopicsRequest
@@ -243,7 +243,7 @@ def build_deletion_request(ids: Iterable[str]) -> Any:
 def create_topics(
     client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = skip_check
 ) -> list[PendingChange]:
-    """Create topics, and return the changes whose topics already exist."""
+    """Create topics; return the changes whose topics already exist."""
     existing: list[PendingChange] = []
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
@@ -297,7 +297,7 @@ def alter_topic_configs(
     *,
     is_trial: bool = False,
 ) -> None:
-    """Set and reset all configs of a topic in one request. A trial only reports rejections."""
+    """Set and reset all configs of a topic in one request."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         wanted = [(TOPIC, change.name, change.configs) for change in some]
@@ -310,7 +310,7 @@ def alter_topic_configs(
 
 
 def alter_broker_configs(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
-    """Set cluster-wide dynamic broker configs; `None` resets one."""
+    """Set cluster-wide dynamic broker configs; `None` resets."""
     alter_configs(client, [(BROKER, "", wanted)], doing="changing properties", what=f"cluster {client.name}")
 
 
@@ -397,12 +397,11 @@ def _to_error(change: PendingChange, answer: Any) -> Any:
     return translate_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Replication factors change by throttled reassignments (6.2), which brokers continue without this process. Observation
-# counts the final replicas.
+# Replication factors change by throttled reassignments (facts 6.2), which continue without this process.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
-"""Default throttle in bytes per second. The odd byte distinguishes it from an operator's throttle."""
+"""Default throttle in bytes per second; odd, to differ from an operator's throttle."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -413,16 +412,16 @@ _NOTHING_MOVES: Final = 85
 _POLL_S: Final = 0.5
 _BETWEEN_LINES_S: Final = 10.0
 _STALLED_S: Final = 120.0
-"""Seconds without progress after which the wait for a reassignment ends."""
+"""Seconds without progress after which a reassignment is no longer awaited."""
 _AT_ONCE: Final = 200
-"""Maximum partitions of a topic that move at once. A config of limited length lists their replicas."""
+"""Maximum partitions of a topic that move at once, because a config of limited length lists their replicas."""
 _LONGEST: Final = 32_767
 """Maximum length of a config value; brokers close the connection for longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """Brokers that a reassignment adds to, and removes from, a partition's replicas."""
+    """Brokers that a reassignment adds to or removes from a partition's replicas."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -432,14 +431,14 @@ NOT_MOVING: Final = Reassignment((), ())
 
 
 def count_replicas(seen: TopicMetadata) -> int:
-    """Return the smallest number of replicas among the topic's partitions."""
+    """Return the smallest number of replicas among a topic's partitions."""
     return min(map(len, seen.replicas), default=1)
 
 
 def apply_reassignments(
     topics: Mapping[str, TopicMetadata], moving: Mapping[Place, Reassignment]
 ) -> dict[str, TopicMetadata]:
-    """Return topics with the replicas that they have after the reassignments."""
+    """Return topics with their replicas after the reassignments."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
         if name in planned and number < len(planned[name].replicas):
@@ -495,7 +494,7 @@ def reassign_replicas(
 
 
 def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
-    """Return the ongoing reassignments by partition; empty if they may not be listed."""
+    """Return ongoing reassignments by partition; empty if they may not be listed."""
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
@@ -524,7 +523,7 @@ class Replicas:
     moving: Reassignment = NOT_MOVING
 
     def will_have_replicas(self, factor: int, alive: Collection[int]) -> bool:
-        """Return whether the partition has `factor` replicas, or a reassignment that adds them can finish."""
+        """Return whether the partition has `factor` replicas, or its reassignment can lead to them."""
         adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
         can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
         return len(staying) == factor and (self.moving == NOT_MOVING or can_end)
@@ -562,7 +561,7 @@ def choose_brokers(
 
 
 def sweep_throttles(client: KafkaClient) -> int:
-    """Remove leftover throttles from topics without reassignments, and return the number of topics."""
+    """Remove leftover throttles from topics without reassignments; return the number of topics."""
     configs = client.read_dynamic_configs()
     if not any(key in configs for key in _RATES):
         return 0  # Without a cluster-wide rate, the throttles belong to an operator.
@@ -655,7 +654,7 @@ def _count_copied_bytes(
 def throttle_moves(
     client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]
 ) -> None:
-    """Throttle moving replicas and their sources to the configured rate, or to `RATE` if none is configured."""
+    """Throttle moving replicas and their sources to the configured rate, by default `RATE`."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
@@ -667,8 +666,8 @@ def throttle_moves(
         return
     configs = client.read_dynamic_configs()
     if missing := {key: str(RATE) for key in _RATES if key not in configs}:
-        _alter_limits(client, [(BROKER, "", missing)])
-    _alter_limits(
+        _alter_throttles(client, [(BROKER, "", missing)])
+    _alter_throttles(
         client,
         [
             (
@@ -676,19 +675,19 @@ def throttle_moves(
                 name,
                 {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
             )
-            for name, own in _read_own_limits(client, sorted(limits))
+            for name, own in _read_throttles(client, sorted(limits))
         ],
     )
 
 
-def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _read_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     for name, configs in client.read_configs(names, (LEADERS, FOLLOWERS)):
         if not isinstance(configs, int):
             yield name, select_own_configs(configs)
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Append replicas to an operator's throttled ones; return `None` if all are throttled or the list is too long."""
+    """Append replicas to throttled ones; return `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value
@@ -700,19 +699,19 @@ def remove_throttles(client: KafkaClient, names: Sequence[str]) -> int:
     Removes the rate too if no reassignment is left.
     """
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
-    for name, own in _read_own_limits(client, names):
+    for name, own in _read_throttles(client, names):
         ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
         if ours:
             theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
-    _alter_limits(client, limits)
+    _alter_throttles(client, limits)
     configs = client.read_dynamic_configs()
     rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
     if rates and not read_reassignments(client):
-        _alter_limits(client, [(BROKER, "", rates)])
+        _alter_throttles(client, [(BROKER, "", rates)])
     return len(limits)
 
 
-def _alter_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+def _alter_throttles(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
     for some in _split_by_records(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
         alter_configs(client, some, doing="limiting moves", what="the brokers")

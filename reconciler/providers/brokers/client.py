@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-# Reads and unsent requests are retried. The caller checks the effect of a change without a response. Items that brokers
-# have not done (`faults.UNDONE`) are sent again if other items succeed.
+# Only reads and unsent requests are retried. If the response to a change is lost, the caller checks its effect. Items
+# that brokers have not done (`faults.UNDONE`) are repeated.
 
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""Timeout in ms, longer than the brokers' own, so that brokers report it."""
+"""Longer than the brokers' own timeout, so that brokers report it."""
 _RETRY_SECONDS: Final = 30.0
-"""Limit of retries without a response. Leaders on a dead broker are replaced within ten seconds."""
+"""Limit of retries without a response. Dead leaders are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
 _STALLED_SECONDS: Final = 60.0
 _TRIES: Final = 8
@@ -83,7 +83,7 @@ def send_request(
 
 
 def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
-    """Call an idempotent method of the library with retries, and return its result."""
+    """Call an idempotent method of the library with retries."""
 
     def translate(error: Exception) -> ReconcilerError:
         connections.cluster._coordinators.clear()  # noqa: SLF001 - the library keeps coordinators that have moved
@@ -161,7 +161,7 @@ def _is_unsent(error: BaseException) -> bool:
 
 
 def check_clients_installed(*, cluster: str) -> None:
-    """Raise an error if one of the two client libraries is not installed."""
+    """Raise an error if a client library is missing."""
     missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
     if missing:
         message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
@@ -175,7 +175,7 @@ _COORDINATING: Final = frozenset({14, 15, 16})
 """Error codes of a group coordinator that is loading, missing or moving."""
 ABSENT: Final = frozenset({3, 100})
 UNAUTHORIZED: Final = 29
-"""Error code of a topic that may not be described. It does not imply that the topic exists."""
+"""Error code of a topic that may not be described, and may not exist."""
 _CONFIGS_AT_ONCE: Final = 5_000
 """Topics per config request, whose response has about 10 MB."""
 
@@ -190,7 +190,7 @@ class KafkaClient:
 
     @classmethod
     def for_cluster(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
-        """Return the client of a cluster; secrets are resolved when it connects."""
+        """Return the client of a cluster. Secrets are resolved on connection."""
         return cls(declared.metadata.name, lambda: build_admin_settings(declared, edge), dialect)
 
     @property
@@ -207,12 +207,12 @@ class KafkaClient:
             return self._admin
 
     def call_admin(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
-        """Call an idempotent method of the library with retries, and translate its errors."""
+        """Call an idempotent method of the library with retries, and translate errors."""
         connections = self.admin._manager  # noqa: SLF001 - retries share its state
         return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
 
     def call_coordinator(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
-        """Call a method that asks group coordinators; return results or library error classes by item."""
+        """Call a method that queries group coordinators; return results or library error classes by item."""
 
         def read_answers() -> Mapping[Any, Any]:
             answers = {item: _to_error_class(answer) for item, answer in call(*arguments).items()}
@@ -225,19 +225,16 @@ class KafkaClient:
         return by_item
 
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
-        """Send a request to broker `node`, or to any broker, and return the response.
-
-        `is_only_once` disables retries.
-        """
+        """Send a request as `send_request` does."""
         connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
-    def offers(self, request: type, version: int) -> bool:
+    def supports_version(self, request: type, version: int) -> bool:
         """Return whether the brokers support a version of a request."""
         return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
 
     def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, its live brokers, and the operations allowed to this principal."""
+        """Return the cluster's id, live brokers, and operations allowed to this principal."""
         check_clients_installed(cluster=self.name)
         from kafka.protocol.admin import DescribeClusterRequest
 
@@ -253,7 +250,7 @@ class KafkaClient:
         return ClusterDescription(answer.cluster_id, dict(alive), frozenset(operations))
 
     def read_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
-        """Return topics by name in one request; `None` reads all visible topics."""
+        """Return topics by name; `None` reads all visible topics."""
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -267,7 +264,7 @@ class KafkaClient:
         """Return a topic, or `None` if it does not exist or is being deleted.
 
         Raises:
-            NotAuthorizedError: The topic may not be described; it may not exist.
+            NotAuthorizedError: The topic may not be described.
             ReconcilerError: The brokers cannot respond, or the name is invalid.
         """
         seen = self.read_topics([name]).get(name)
@@ -287,9 +284,9 @@ class KafkaClient:
     def read_configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
-        """Yield each topic's name with its configs or an error code.
+        """Yield each topic's name with its configs, limited to `keys`, or an error code.
 
-        `keys` limits the configs. `node` is the broker to ask.
+        `node` is the broker to ask.
         """
         wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
         ours = self.dialect.map_wire_names()
@@ -310,16 +307,13 @@ class KafkaClient:
         return self._describe_brokers([""])[""]
 
     def read_broker_configs(self, broker: int) -> Mapping[str, ConfigState]:
-        """Return one broker's configs, including its own dynamic ones."""
+        """Return one broker's configs, with its own dynamic ones."""
         return self._describe_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
 
     def read_both_broker_configs(
         self, broker: int, *, is_only_once: bool = True
     ) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]]:
-        """Return one broker's configs, and the cluster-wide dynamic ones.
-
-        `is_only_once` disables retries.
-        """
+        """Return one broker's configs, and the cluster-wide dynamic configs."""
         by_name = self._describe_brokers([str(broker), ""], broker, is_only_once=is_only_once)
         return by_name[str(broker)], by_name[""]
 
@@ -479,39 +473,30 @@ def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Itera
 def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
-    creations = [
-        CreateAclsRequest.AclCreation(
-            resource_type=_RESOURCE_CODES[binding.resource],
-            resource_name=binding.name,
-            resource_pattern_type=_PREFIXED if binding.is_prefix else _LITERAL,
-            principal=binding.principal,
-            host=binding.host,
-            operation=_OPERATION_CODES[binding.operation],
-            permission_type=_PERMISSION_CODES[binding.permission],
-        )
-        for binding in bindings
-    ]
-    answer = client.send(CreateAclsRequest(creations=creations, min_version=1), doing="making access rules")
+    request = CreateAclsRequest(creations=list(map(_encode_binding, bindings)), min_version=1)
+    answer = client.send(request, doing="making access rules")
     return [(binding.error_code, binding.error_message or "") for binding in answer.results]
 
 
 def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
-    filters: list[Any] = [
-        DeleteAclsRequest.DeleteAclsFilter(
-            resource_type_filter=_RESOURCE_CODES[binding.resource],
-            resource_name_filter=binding.name,
-            pattern_type_filter=_PREFIXED if binding.is_prefix else _LITERAL,
-            principal_filter=binding.principal,
-            host_filter=binding.host,
-            operation=_OPERATION_CODES[binding.operation],
-            permission_type=_PERMISSION_CODES[binding.permission],
-        )
-        for binding in bindings
-    ]
-    answer = client.send(DeleteAclsRequest(filters=filters, min_version=1), doing="taking access rules away")
+    request = DeleteAclsRequest(filters=list(map(_encode_binding, bindings)), min_version=1)
+    answer = client.send(request, doing="taking access rules away")
     return list(parse_deletions(answer))
+
+
+def _encode_binding(binding: AccessBinding) -> tuple[int, str, int, str, str, int, int]:
+    """Return the fields that rules and filters share, in order."""
+    return (
+        _RESOURCE_CODES[binding.resource],
+        binding.name,
+        _PREFIXED if binding.is_prefix else _LITERAL,
+        binding.principal,
+        binding.host,
+        _OPERATION_CODES[binding.operation],
+        _PERMISSION_CODES[binding.permission],
+    )
 
 
 def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:

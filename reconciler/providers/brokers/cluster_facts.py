@@ -22,7 +22,7 @@ _DYNAMIC_BROKER: Final = 2
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """Facts of a cluster that several callers share; each is read once."""
+    """Facts of a cluster, shared by several callers; each is read once."""
 
     client: KafkaClient
 
@@ -38,7 +38,7 @@ class ClusterFacts:
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
-        """Configs of one broker, and the cluster-wide dynamic ones; an error if they may not be described."""
+        """Configs of one broker and cluster-wide dynamic configs; an error if they are hidden."""
         first, *others = self.cluster.brokers
         try:
             return self._read_configs(first, others)
@@ -46,7 +46,7 @@ class ClusterFacts:
             return error
 
     def add_to(self, base: Capabilities, principal: str | None, *, is_open: bool) -> Capabilities:
-        """Return a platform's capabilities with those that its brokers decide: access rules, and replicas.
+        """Add the capabilities that brokers determine: access rules, and the number of replicas.
 
         `principal` and `is_open` are described in `AccessControl`.
         """
@@ -69,7 +69,7 @@ class ClusterFacts:
         return replace(base, acls=not code, access=access, replication_factors=factors, lacks=lacks)
 
     def find_overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
-        """Yield (config, broker, value) for values of `keys` that single brokers override.
+        """Yield (config, broker, value) for configs in `keys` that single brokers override.
 
         Sends one request per broker.
         """

@@ -1,7 +1,7 @@
 """Admin connections by kafka-python, and a fast parser of config descriptions.
 
-kafka-python hides why a connection failed, retries hopeless attempts, and hangs on silent brokers. It has no public
-hooks, so private methods are overridden, and its minor release is pinned.
+kafka-python hides why a connection failed, retries futilely, and hangs on silent brokers. Without public hooks, private
+methods are overridden, so its minor release is pinned.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
 
 
 def close_admin(admin: Any) -> None:
-    """Close a client. A finalizer in the client's own thread uses another thread, because it cannot join itself."""
+    """Close a client, in another thread if called from its own, which cannot join itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:
@@ -140,7 +140,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """Return the received bytes and an error that the library would drop, or `None` if nothing has arrived."""
+    """Return received bytes and an error that the library would drop, or `None` if nothing arrived."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(_RECEIVED_BYTES):
@@ -159,7 +159,7 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the l
         super().__init__(net, **configs)
         self.route = route
         self.silent_since: float | None = None
-        """Time of the first failure since the last success (`client.py`)."""
+        """Time of the first failure since the last success."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
         if (failure := self.route.find_final_error()) is not None:
@@ -204,18 +204,18 @@ _DIRECT: Final = "closing://"
 """URL scheme under which the library creates a `_ClosingSocket`."""
 
 
-# Most topics have equal configs. Equal bytes are parsed once, because the library's parser would take most of an
+# Most topics have equal configs. Equal bytes are parsed once, because the library's parser would dominate an
 # observation's time.
 
 
 VERSION: Final = 4
-"""Supported by all brokers with topic ids (2.8), which `KafkaClient` needs."""
+"""Supported by all brokers with topic ids (2.8), which are required."""
 _MORE: Final = 0x80
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDescription:
-    """Configs of a topic or broker; immutable, because topics share equal ones."""
+    """Configs of a topic or broker. Topics share equal configs."""
 
     resource_name: str
     error_code: int

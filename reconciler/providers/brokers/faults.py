@@ -45,10 +45,10 @@ TRANSIENT: Final = {
     88: "a transaction has offsets that are not committed yet",
     89: "the quota of changes is used up for the moment",
 }
-"""Temporary errors; callers wait and retry."""
+"""Temporary errors, after which callers retry."""
 
 UNDONE: Final = frozenset({14, 15, 16, 41, 55, 89})
-"""Temporary errors that guarantee that nothing was done. Even a write may be repeated."""
+"""Temporary errors that guarantee that nothing was done, so that even a write may be repeated."""
 
 FORBIDDEN: Final = {
     29: "this principal may not do that with the topic",
@@ -194,7 +194,7 @@ def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
 
 
 def translate_code(code: int, message: str, *, what: str) -> ReconcilerError:
-    """Translate an error code of brokers or librdkafka. `message` is the broker's text, possibly empty."""
+    """Translate an error code of brokers or librdkafka; `message` is the broker's text or empty."""
 
     def describe(meanings: Mapping[int, str]) -> str:
         return f"{what}: {_clean_message(message) or meanings[code]}"

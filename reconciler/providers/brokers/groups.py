@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MAX_GROUPS: Final = 1_000
 _SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
-"""States without members. Unknown states may have members."""
+"""States without members. A group in an unknown state may have members."""
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
 """Group types whose members' topics are readable."""
 _UNSUPPORTED, _GONE = 35, 69
@@ -40,11 +40,11 @@ class KafkaGroups:
     naming: ClusterNaming
 
     def list_names(self) -> Sequence[str]:
-        """Return all group names, sorted, with one request per broker."""
+        """Return all group names, sorted."""
         return sorted(self._read_states())
 
-    def platform_name(self, group: str) -> str:
-        """Return an existing group's name. For a new group, return the flat name, which a namespace's rules cover."""
+    def find_platform_name(self, group: str) -> str:
+        """Return an existing group's name, or a new group's flat name, which namespace rules cover."""
         return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
@@ -57,7 +57,7 @@ class KafkaGroups:
         return self._build_group(group, states[group], self._build_rows(committed, committed))
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to it; `None` if there are too many groups."""
+        """Return a topic's groups with their offsets in it; `None` if there are too many groups."""
         places, states = self._list_partitions(full_name), self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
@@ -92,7 +92,7 @@ class KafkaGroups:
     ) -> tuple[list[GroupLag], int]:
         """Return lags by topic, and the number of groups that may not be described.
 
-        `bounds` are the first and last stable offsets of the partitions to count.
+        `bounds` are the partitions' first and last stable offsets.
         """
         lags_of_groups: list[GroupLag] = []
         shown, hidden = read_describable_offsets(self.client, groups)
@@ -126,7 +126,7 @@ class KafkaGroups:
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return the changes that a reset would make. Read-only."""
+        """Return the changes that a reset would make."""
         group = self._find_broker_name(group)
         states = self._read_states()
         _check_not_share(group, states)
@@ -181,7 +181,7 @@ class KafkaGroups:
         return bool(places)
 
     def _find_broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Return a group's name on the brokers: the flat name if only that group exists."""
+        """Return a group's name on the brokers: its flat name if only that exists."""
         if ":" not in group:
             return group
         names = self._read_states() if names is None else names
@@ -271,7 +271,7 @@ def _check_not_share(group: str, states: Mapping[str, GroupDescription]) -> None
 
 
 def read_committed_offsets(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return committed offsets by the brokers' group names; raise if a group is unreadable."""
+    """Return committed offsets by broker group name; raise if a group is unreadable."""
     offsets, refused = read_describable_offsets(client, tuple(groups))
     for error in refused.values():
         raise error
@@ -305,7 +305,7 @@ def read_describable_offsets(
 def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # A request for offsets fails as a whole; this one reports an error per group.
+    # A request for offsets fails as a whole; this request reports an error per group.
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
     errors = {}
@@ -318,7 +318,7 @@ def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str,
 
 
 def check_groups_visible(client: KafkaClient) -> None:
-    """Reject a principal that may not describe the cluster. Brokers silently omit groups from its list."""
+    """Reject a principal that may not describe the cluster, because brokers hide groups from it."""
     if "describe" not in client.describe_cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
         raise NotAuthorizedError(message, hint="Allow DESCRIBE on the cluster, then run the same command again.")
@@ -339,7 +339,7 @@ def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
 
 @cache
 def _load_request_class(name: str) -> Any:
-    """Build a request class that the library lacks, for KIP-848 groups or offsets of share groups."""
+    """Build a request class for KIP-848 groups or share groups, which the library lacks."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.brokers.messages"
@@ -366,7 +366,7 @@ def _read_member_topics(client: KafkaClient, busy: Mapping[str, GroupDescription
 
 
 def _read_share_offsets(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """Return share groups' start offsets in the form of committed offsets; -1 means that nothing was read."""
+    """Return share groups' start offsets as committed offsets; -1 means that nothing was read."""
     from kafka.structs import OffsetAndMetadata
 
     request, offsets = _load_request_class("DescribeShareGroupOffsets"), {}

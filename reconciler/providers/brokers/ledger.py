@@ -1,4 +1,4 @@
-"""The ledger of links and mounts: the compacted topic `__reconciler`, written in small transactions.
+"""The ledger of links and mounts: the compacted topic `__reconciler`, written in transactions.
 
 There are no locks. Processes fence each other by transactional ids:
 
@@ -6,8 +6,8 @@ There are no locks. Processes fence each other by transactional ids:
   the ids of all partitions (`build_copier_id`) before it acts.
 * A copier initialises its id, reads the state, copies, and commits its progress together with the records.
 
-A copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions
-of a link, the slower one decides again. Keys contain the brokers' names of topics.
+A copier that began before a transition is fenced, and a later one reads the new state. Of two concurrent transitions of
+a link, the slower one decides again. Keys contain the brokers' names of topics.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _READING: Final = {
     "fetch.wait.max.ms": 1,
     **_QUICKLY,
 }
-"""Settings against the brokers' default delay of empty fetches. Every read ends with one; a restore reads 30 times."""
+"""Settings without the brokers' default delay of empty fetches, because every read ends with one."""
 
 
 class LedgerReader:
@@ -148,7 +148,7 @@ class LedgerReader:
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _find_hidden_error(self) -> Any:
-        """Return an error if the ledger may not be described. The client reports such a topic as missing."""
+        """Return an error if the ledger may not be described, which the client reports as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():
@@ -229,7 +229,7 @@ class LedgerWriter:
 def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Call a transactional producer until it succeeds, fails permanently, or no broker can be reached."""
+    """Call a transactional producer until it succeeds, fails permanently, or reaches no broker."""
     from confluent_kafka import KafkaException
 
     until = monotonic() + patience_s
@@ -245,7 +245,7 @@ def repeat_patiently(
 
 
 def is_fenced(error: Any) -> bool:
-    """Return whether a newer producer has this id, or brokers have dropped the idle id."""
+    """Return whether a newer producer has the id, or brokers have dropped it as idle."""
     from confluent_kafka import KafkaError
 
     return error.code() in {
@@ -282,13 +282,13 @@ REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
 COPIES: Final = (*STATES, PROGRESS, MAP)
 OWNER: Final = "owner"
-"""Kind of a resource's owner. The state is keyed `topic/<broker name>`, `namespace/<prefix>` or `link/<name>`."""
+"""Kind of a resource's owner, keyed `topic/<broker name>`, `namespace/<prefix>` or `link/<name>`."""
 WORKSPACE: Final = "workspace"
 """Kind of a workspace that owns resources, keyed by the lineage of its state."""
 OWNERS_WRITER: Final = "reconciler.owners"
-"""Transactional id for owners and workspaces. Of two concurrent writers, one is fenced and decides again."""
+"""Transactional id for owners and workspaces. A fenced concurrent writer decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
-"""Kinds that grow with every copy. All other kinds are cached completely."""
+"""Kinds that grow with every copy. All other kinds are fully cached."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
@@ -305,7 +305,7 @@ def link_key(name: str) -> Key:
 
 
 def mirror_key(topic: str) -> Key:
-    """Return the ledger key of a mirror by its flat name."""
+    """Return the ledger key of a mirror with this flat name."""
     return (MIRROR_ENTRY, topic)
 
 
@@ -320,7 +320,7 @@ def map_key(topic: str, partition: int, chunk: int) -> Key:
 
 
 def build_writer_id(link: str) -> str:
-    """Return the transactional id for writing entries of a link and its mirrors."""
+    """Return the transactional id for writing a link's and its mirrors' entries."""
     return f"reconciler.link.{link}"
 
 
@@ -376,8 +376,7 @@ class _CachedEntries:
 class Ledger:
     """Ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `create` creates a missing topic. If the topic may not be described, the ledger counts as empty, or raises if
-    `is_needed`.
+    `create` creates a missing topic. Reads of a hidden topic raise if `is_needed`, or return nothing.
     """
 
     settings: Mapping[str, Any]
@@ -489,7 +488,7 @@ _OWNERS_S: Final = 20.0
 
 
 def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction. If other workspaces own a resource, return these owners and write nothing."""
+    """Record owners in one transaction, or return the owners of resources that others own."""
     refused: dict[str, ResourceOwner] = {}
 
     def decide(entries: Entries) -> Changes:

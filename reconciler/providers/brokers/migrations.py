@@ -61,26 +61,26 @@ if TYPE_CHECKING:
 
 
 _CLOSED_DIRECTION: Final = "inbound"
-"""Direction of moves that fill a topic. Producers must not write to it, although brokers allow it."""
+"""Direction of moves that fill a topic, which producers must not write to."""
 
 
 @dataclass(frozen=True)
 class KafkaMigrations:
-    """Moves of one cluster. Jobs copy, so only an apply continues them."""
+    """Mounts and unmounts of one cluster. Jobs copy, so only an apply continues them."""
 
     job_steps: KafkaMoves
     run_migration: ClassVar[None] = None
     """`None`, because jobs mount and unmount."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
-        """Return the moves in the ledger. Their ids are their start times in ms."""
+        """Return the moves in the ledger, with their start times in ms as ids."""
         entries = self.job_steps.ledger.read(*KINDS, SEALED)
         seals = parse_seals(entries)
         name = self.job_steps.client.name
         return [_build_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Cancel a move. Release the claim and delete the restored topic, or unseal the topic.
+        """Cancel a move: release the claim and delete the restored topic, or unseal the topic.
 
         Archived objects stay.
         """
@@ -96,7 +96,7 @@ class KafkaMigrations:
             message = f"migration {migration} is {move.state}: it continues by itself"
             raise UserError(message, hint="The next apply finishes it; until then it can be cancelled.")
         may_go_on()
-        self._undo(move, may_go_on)
+        self._undo_move(move, may_go_on)
         return replace(_build_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
@@ -121,12 +121,12 @@ class KafkaMigrations:
         """Release a topic of a lost owner."""
         return release_lost_topic(self.job_steps.storage, location, owner, now_ms=self.job_steps.now_ms())
 
-    def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
+    def _undo_move(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
         moves = self.job_steps
         if move.direction == "inbound":
             topic_id = move.topic_id
             if topic_id is None and (made := moves.find_made_topic(move.topic)) is not None:
-                topic_id = made.id  # The process died between the topic's creation and the record of its id.
+                topic_id = made.id  # The process died before it recorded the new topic's id.
             if topic_id is not None:
                 moves.delete_topic(move.topic, topic_id)
             may_go_on()
@@ -187,7 +187,7 @@ def _explain_seal_wait(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class KafkaMountings:
-    """Mounts of one cluster for its provider. Reads start on first use."""
+    """Mounts of one cluster."""
 
     declared: Cluster
     edge: Edge
@@ -225,7 +225,7 @@ class KafkaMountings:
     def add_moves(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> dict[Address, Observed]:
-        """Add moves in progress and locations of mounted topics from the ledger to an inventory."""
+        """Add moves in progress, and locations of mounted topics, to an inventory."""
         overlaid = dict(inventory)
         if self.client.read_topic(TOPIC) is None:
             return overlaid
@@ -258,7 +258,7 @@ class KafkaMountings:
         raise UserError(message, hint=hint)
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return detached topics. Their owner is this cluster's Kafka id instead of its UUID, as plans expect."""
+        """Return detached topics. Those of this cluster have its Kafka id as owner, as plans expect."""
         topics = list_mountable_topics(self.declared.address, self.storage)
         cluster_id = self.client.describe_cluster().id
         mine = to_cluster_uuid(cluster_id)
@@ -272,7 +272,7 @@ class KafkaMountings:
         topics: Mapping[Address, str | None],
         replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none
     ) -> Recoveries:
-        """Return the objects from which new topics can be restored. Sends one GET per topic and partition."""
+        """Return the objects that can restore new topics. Sends one GET per topic and partition."""
         if not topics:
             return {}
         own_id = to_cluster_uuid(self.client.describe_cluster().id)

@@ -22,7 +22,7 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
+"""Kind of a topic being filled: its own configs and switched groups, by topic id."""
 LEFT: Final = "left"
 """Kind of a completely copied topic: end offsets by topic id. It is deleted only if they are unchanged."""
 SEALED: Final = "sealed"
@@ -44,7 +44,7 @@ FILLING: Final = {
 
 
 def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's own configs after filling; `before` are those before."""
+    """Return a filled topic's own configs, with the values before filling unless they were changed since."""
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
         **{key: value for key, value in own.items() if key not in ours},
@@ -75,7 +75,7 @@ def is_sealed(own: Mapping[str, str | None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Sealed topic's own values of the sealing configs before the seal."""
+    """Own values of the sealing configs that a topic had before its seal."""
 
     topic: str
     own: Mapping[str, str | None]
@@ -102,7 +102,7 @@ def parse_seals(entries: Entries) -> dict[str, Seal]:
 def find_effective_seals(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
-    """Return the seals that no user has reset, by the brokers' topic name; `configs` are own configs."""
+    """Return the seals that no user has reset, by the brokers' topic name. `configs` are own configs."""
     seals = parse_seals(entries)
     by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
     return {name: seal for name, seal in by_name.items() if is_sealed(configs.get(name, CONFIGS))}
@@ -162,7 +162,7 @@ _REVISION_BYTES: Final = 6
 
 
 def to_cluster_uuid(cluster_id: str) -> str:
-    """Return a cluster id as UUID: 16 bytes as unpadded URL-safe base64. Other ids are hashed."""
+    """Return a cluster id as UUID; ids other than 16 base64 bytes are hashed."""
     try:
         decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -171,10 +171,10 @@ def to_cluster_uuid(cluster_id: str) -> str:
 
 
 def derive_revision(topic_id: str) -> int:
-    """Return a topic's initial revision, derived from its id, because Kafka has no revisions."""
+    """Return a topic's initial revision, derived from its id because Kafka has none."""
     return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
 
 
 def build_location(full_name: str, cluster_id: str, topic_id: str) -> str:
-    """Return the permanent location of a topic that was created on its cluster."""
+    """Return the permanent location of a topic created on its cluster."""
     return f"{full_name}/{to_cluster_uuid(cluster_id)}/{derive_revision(topic_id)}"

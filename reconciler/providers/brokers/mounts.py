@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# While a move fills a topic, records must not expire, be compacted or get new timestamps. A restore is verified first
-# (facts, 7: old records expired within a second).
+# While a move fills a topic, records must not expire, be compacted or get new timestamps. Old records would expire
+# within a second (facts 7).
 
 
 _STORAGE_PREFIXES: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
@@ -71,14 +71,14 @@ _ALWAYS_KEPT: Final = (
 
 
 def select_filling_configs(known: Mapping[str, ConfigKey]) -> dict[str, str]:
-    """Return those configs for filling that these brokers know."""
+    """Return the configs for filling that these brokers support."""
     return {key: value for key, value in FILLING.items() if key in known}
 
 
 def compute_final_configs(
     manifest: TopicManifest, known: Mapping[str, ConfigKey], defaults: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the changes that restore a topic's configs. `None` resets a config whose default is equal."""
+    """Return the changes that restore a topic's configs; `None` resets a config."""
     changes: dict[str, str | None] = dict.fromkeys(select_filling_configs(known))
     for key in sorted({*manifest.configs, *manifest.effective, *_ALWAYS_KEPT}):
         value = manifest.configs.get(key, manifest.effective.get(key, _find_embedded_default(key)))
@@ -99,7 +99,7 @@ def _is_longer_limit(value: str, than: str | None) -> bool:
 def select_archived_configs(
     own: Mapping[str, str], effective: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return a topic's own and effective configs. Configs of tiered storage or set by brokers are omitted."""
+    """Return a topic's own and effective configs, without those of tiered storage or set by brokers."""
 
     def select(configs: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in sorted(configs.items()) if not _is_storage_config(key)}
@@ -112,7 +112,7 @@ def _is_storage_config(key: str) -> bool:
 
 
 def _find_embedded_default(key: str) -> str | None:
-    """Return the default on embedded clusters, whose archives contain only own configs."""
+    """Return the default on embedded clusters, whose archives store only own configs."""
     return EMBEDDED_CONFIGS[key].default if key in EMBEDDED_CONFIGS else None
 
 
@@ -155,10 +155,7 @@ class KafkaMoves:
         self._write_entries({mounting_key(move.mounting): format_move(move)}, *KINDS)
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a move from the ledger.
-
-        The same transaction records or removes the topic's location.
-        """
+        """Remove a move from the ledger, and record or remove the topic's location with it."""
         name = self.naming.to_physical(move.topic)
         filled = (
             [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
@@ -225,7 +222,7 @@ class KafkaMoves:
         return topic.id
 
     def find_made_topic(self, full_name: str) -> TopicMetadata | None:
-        """Return a topic that is empty and has the configs for filling."""
+        """Return a topic if it is empty and has the configs for filling."""
         name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
         topic, has = self.client.read_topic(name), dict(self.client.read_configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
@@ -234,7 +231,7 @@ class KafkaMoves:
         return topic
 
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore a topic's configs in one request. Its retention is the longer of current and archived retention."""
+        """Restore a topic's configs. The longer of its current and archived retention applies."""
         defaults = self.capabilities().defaults
         changes = compute_final_configs(manifest, self.capabilities().configs, defaults)
         for key, value in retention.items():
@@ -253,7 +250,7 @@ class KafkaMoves:
         return CopySink(target)
 
     def read_offset_maps(self, move: MountJob) -> dict[int, OffsetMap]:
-        """Return the offset maps from the ledger."""
+        """Return the offset maps from the ledger by partition."""
         name, entries = self.naming.to_physical(move.topic), self.ledger.read(PROGRESS, MAP)
         return {
             int(key[2]): parse_offset_map(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)
@@ -290,7 +287,7 @@ class KafkaMoves:
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 
     def suspend_retention(self, move: CopyMove) -> None:
-        """Record the new topic's own configs in the ledger, then set those for filling."""
+        """Record the new topic's own configs, then set the configs for filling."""
         check_groups_visible(self.client)
         name, wanted = self.naming.to_physical(move.new), select_filling_configs(self.capabilities().configs)
         own, key = self._read_own_configs(name), (FILLED, move.new_id)
@@ -301,7 +298,7 @@ class KafkaMoves:
         admin.configure_topic(self.client, name, dict(wanted))
 
     def defer_changes(self, action: Update) -> Update:
-        """Defer an update's changes to configs that filling overrides, and return the update without them."""
+        """Defer changes of configs that filling overrides, and return the update without them."""
         name = self.naming.to_physical(full_name_of(action.address))
         seen = self.client.read_topic(name)
         entry = None if seen is None else self.ledger.read(FILLED).get((FILLED, seen.id))
@@ -338,12 +335,12 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's end offsets that `finish_move` recorded, or `None` if records followed."""
+        """Return the recorded end offsets of the old topic, or `None` if records followed."""
         ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit groups' offsets in the new topic, by exact map, or by key so that no record is skipped."""
+        """Commit groups' offsets in the new topic; return the number of groups. Moves by key skip no record."""
         key = (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
         switched = set() if entry is None else set(entry.get("switched", ()))
@@ -354,13 +351,13 @@ class KafkaMoves:
                 self._write_entries({key: {**entry, "switched": sorted(switched)}}, FILLED)
 
     def _commit_switched_offsets(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
-        is_over = self._read_copied_ends(move) is not None  # A repeated call: the old topic still exists.
-        place = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
+        is_over = self._read_copied_ends(move) is not None  # `finish_move` has run before.
+        translate = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
         count = 0
         for group in self.groups.list_names():
             committed = self.groups.read_committed_offsets(group, [move.old, move.new])
             old = {partition: offset for (name, partition), offset in committed.items() if name == move.old}
-            offsets = {(move.new, partition): offset for partition, offset in place(old).items()} if old else {}
+            offsets = {(move.new, partition): offset for partition, offset in translate(old).items()} if old else {}
             if is_over or group in switched:
                 offsets = {at: offset for at, offset in offsets.items() if committed.get(at, -1) < offset}
             if offsets:
@@ -370,7 +367,7 @@ class KafkaMoves:
         return count
 
     def finish_move(self, move: CopyMove, ends: Mapping[int, int]) -> None:
-        """Restore the new topic's configs, record the old topic's ends, and remove the entry of the filling."""
+        """Restore the new topic's configs, and record the old topic's ends."""
         name, entry = self.naming.to_physical(move.new), self.ledger.read(FILLED).get((FILLED, move.new_id))
         if entry is not None:
             own, before, filled = (
@@ -378,7 +375,7 @@ class KafkaMoves:
                 entry["configs"],
                 select_filling_configs(self.capabilities().configs),
             )
-            # Brokers may show old values. A user has set any other values.
+            # Brokers may still show old values. Other values were set by a user.
             ours = {key for key, value in filled.items() if own.get(key) in {None, value, before.get(key)}}
             admin.configure_topic(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
@@ -418,7 +415,7 @@ class KafkaMoves:
         self.seals.remove_seal(topic_id)
 
     def forget_copied_topics(self, topic_ids: Iterable[str]) -> None:
-        """Remove the entries of deleted topics and of the topics with their copies."""
+        """Remove the entries of deleted topics and of their copies."""
         entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
         gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
@@ -439,7 +436,7 @@ class KafkaMoves:
         name, entries = self.naming.to_physical(move.new), self.ledger.read(PROGRESS, MAP)
         maps = {number: parse_offset_map(entries, name, number) for number in ends}
 
-        def place(committed: Mapping[int, int]) -> dict[int, int]:
+        def translate(committed: Mapping[int, int]) -> dict[int, int]:
             targets = {
                 number: maps[number].find_target(min(offset, ends[number]))
                 for number, offset in sorted(committed.items())
@@ -447,7 +444,7 @@ class KafkaMoves:
             }
             return {number: 0 if target is None else target for number, target in targets.items()}
 
-        return place
+        return translate
 
     def _build_key_translator(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
         from reconciler.providers.brokers.records.rekey_copy import RekeyedEntries
@@ -506,7 +503,7 @@ ApplyActions = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
 
 
 def deletes_copied_topic(action: ControlAction) -> bool:
-    """Return whether an action deletes a topic that was copied under another name."""
+    """Return whether an action deletes a topic that was copied to another name."""
     return isinstance(action, Delete) and isinstance(action.before, Topic) and Reason.MOVED in action.reasons
 
 
@@ -516,7 +513,7 @@ def apply_protecting_copies(
     do: ApplyActions,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Apply actions and yield one outcome each. Copied topics that received records since are not deleted."""
+    """Apply actions, and yield one outcome each. Keep copied topics with later records."""
     if not any(map(deletes_copied_topic, actions)):
         yield from do(actions)
         return
@@ -537,7 +534,7 @@ def apply_protecting_copies(
             if isinstance(outcome, CompletedAction):
                 moves.forget_copied_topics([topic_id])
             elif isinstance(outcome.error, UserError):
-                # Brokers rejected the deletion. After any other failure it may still be in progress.
+                # Brokers rejected the deletion. Other failures may leave it in progress.
                 moves.unseal_copied_topic(topic_id)
         yield outcome
 

@@ -32,13 +32,13 @@ Place: TypeAlias = tuple[str, int]
 LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
-"""Timestamp that asks for the first offset on the broker's disk."""
+"""Timestamp that requests the first offset on the broker's disk."""
 NEWEST: Final = -3
-"""Timestamp that asks for the offset of the largest timestamp."""
+"""Timestamp that requests the offset of the largest timestamp."""
 TIERED: Final = -5
-"""Timestamp that asks for the last offset in remote storage; the response is -1 if there is none."""
+"""Timestamp that requests the last offset in remote storage; -1 means none."""
 _SINCE: Final = {NEWEST: 7, LOCAL: 8, TIERED: 9}
-"""First version of ListOffsets with each constant. Redpanda supports none of them (redpanda.md, R3)."""
+"""First version of ListOffsets with each constant. Redpanda supports none (redpanda.md, R3)."""
 _CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
 """Milliseconds that a leader waits for replicas."""
@@ -49,7 +49,7 @@ def read_offsets(
 ) -> dict[Place, int]:
     """Return an offset of each partition. `spec` is a constant above or a time in ms.
 
-    An offset of -1 means that all records are older. The result is empty if the brokers do not know the constant.
+    -1 means that all records are older. The result is empty if the brokers do not support the constant.
 
     `is_stable` reads only up to the last stable offset.
     """
@@ -58,7 +58,7 @@ def read_offsets(
 
 
 def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return latest timestamps in ms. Partitions without records, or without support by brokers, are absent."""
+    """Return latest timestamps in ms. Partitions without records or support by brokers are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
@@ -68,7 +68,9 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
     from kafka.structs import TopicPartition  # noqa: PLC0415
 
     known = {
-        spec for spec in {*specs.values()} if spec not in _SINCE or client.offers(ListOffsetsRequest, _SINCE[spec])
+        spec
+        for spec in {*specs.values()}
+        if spec not in _SINCE or client.supports_version(ListOffsetsRequest, _SINCE[spec])
     }
     specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items() if spec in known}
     if not specs_by_partition:
@@ -96,7 +98,7 @@ def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bou
 
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
-    """Delete records below offsets, with one request per leader. Idempotent."""
+    """Delete records below offsets. Idempotent."""
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
     by_leader: dict[int, list[tuple[int, int]]] = {}
@@ -112,14 +114,14 @@ def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Map
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Return whether `cleanup.policy` is only `compact`, so that brokers delete no old records."""
+    """Return whether `cleanup.policy` is only `compact`, so that no old records are deleted."""
     ((_, configs),) = client.read_configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
 def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
-    """Return the size in bytes of each partition's largest replica, with one request per broker."""
+    """Return the size in bytes of each partition's largest replica."""
     wanted = sorted(names)
     if not wanted:
         return {}
@@ -178,7 +180,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     at = _read_cut_offsets(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
     newest = read_newest_timestamps(client, filled)
     tiered = read_offsets(
-        client, [place for place in places if _first_local(bounds[place]) > bounds[place].start], TIERED
+        client, [place for place in places if _get_local_start(bounds[place]) > bounds[place].start], TIERED
     )
     for address, topic in topics.items():
         topic_places = _list_places(topic)
@@ -208,7 +210,7 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     return measures
 
 
-def read_standing(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
+def read_topic_sizes(client: KafkaClient, seen: TopicMetadata, address: Address) -> TopicSizes:
     """Return a topic's bounds, sizes and replica placement."""
     bounds, sizes = read_bounds(client, _list_places(seen)), read_partition_sizes(client, [seen.name])
     storage = _build_storage(address, _list_places(seen), bounds, sizes)
@@ -289,20 +291,20 @@ def _estimate_older_bytes(reached: int, bounds: Bounds, size: int) -> int:
 
 def _build_tiered_partition(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPartition:
     return TieredPartition(
-        place[1], bounds.start, _first_local(bounds), uploaded + 1, _estimate_remote_bytes(bounds, size)
+        place[1], bounds.start, _get_local_start(bounds), uploaded + 1, _estimate_remote_bytes(bounds, size)
     )
 
 
-def _first_local(bounds: Bounds) -> int:
+def _get_local_start(bounds: Bounds) -> int:
     return bounds.limit_to_local().start
 
 
 def _estimate_remote_bytes(bounds: Bounds, size: int) -> int:
-    first = _first_local(bounds)
+    first = _get_local_start(bounds)
     local = bounds.end - first
     return size * (first - bounds.start) // local if local > 0 else 0
 
 
 def _estimate_bytes(bounds: Bounds, size: int, offsets: int) -> int:
-    length = bounds.end - _first_local(bounds)
+    length = bounds.end - _get_local_start(bounds)
     return size * max(0, offsets) // length if length > 0 else 0

@@ -1,4 +1,4 @@
-"""Provider of clusters that speak the Kafka protocol; each platform adds what is its own."""
+"""Base of the providers whose brokers speak the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -93,14 +93,16 @@ class ClusterObserver:
     """Addresses declared or recorded anywhere."""
     is_wanted: Callable[[str], bool] | None
     initial: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By flat name: defaults that were copied into a topic when it was created."""
+    """Defaults that were copied into a topic at its creation, by flat name."""
 
-    def topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
+    def read_topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
 
-        Invisible declared or recorded topics are requested by name, which reveals hidden ones.
+        Other declared or recorded topics are requested by name, which reveals hidden ones.
         """
-        topics = apply_reassignments(self.client.read_topics(self._names()), read_reassignments(self.client))
+        topics = apply_reassignments(
+            self.client.read_topics(self._list_wanted_names()), read_reassignments(self.client)
+        )
         known = {address for address in self.known if cluster_of(address) == self.cluster}
         names = {
             self.naming.to_physical(full_name_of(address))
@@ -115,7 +117,7 @@ class ClusterObserver:
         configs: dict[str, Mapping[str, str]] = {}
         for name, values in self.client.read_configs(shown):
             if isinstance(values, int):
-                topics[name] = _mark_refused(topics[name], values)
+                topics[name] = _mark_unreadable(topics[name], values)
             else:
                 configs[name] = select_own_configs(values)
                 if fixed := self.client.dialect.fixed_at_creation:
@@ -126,23 +128,23 @@ class ClusterObserver:
                     }
         return topics, configs
 
-    def observed(
+    def list_observed(
         self,
         topics: Mapping[str, TopicMetadata],
         configs: Mapping[str, Mapping[str, str]],
         bindings: Sequence[AccessBinding],
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
-        """Yield namespaces and topics with their rules; `hidden`: mirrors that may not be described."""
+        """Yield namespaces and topics with their rules. `hidden` are mirrors that may not be described."""
         rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
-        for name in self._namespaces(topics, rules):
+        for name in self._list_namespaces(topics, rules):
             namespace = models.build_namespace(name, rules.namespaces.get(name, ()))
             others = rules.undeclarable.get(("namespace", name), ())
             yield namespace.address, Observed(namespace, physical_name=self.naming.to_prefix(name), undeclarable=others)
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
-                continue  # being deleted, or gone
+                continue  # The topic is deleted, or is being deleted.
             full_name = self.naming.to_full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
@@ -155,7 +157,7 @@ class ClusterObserver:
                 address,
                 Observed(
                     resource,
-                    seen.id if seen.replicas else None,  # brokers return zeros if hidden
+                    seen.id if seen.replicas else None,  # Brokers report zeros for a hidden topic.
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(self.initial.get(name, {}), is_moving=seen.is_moving),
@@ -164,15 +166,15 @@ class ClusterObserver:
                 ),
             )
 
-    def _names(self) -> list[str] | None:
-        """Return the names to describe; `None`: all topics, as the scope has a wildcard."""
-        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has all links
+    def _list_wanted_names(self) -> list[str] | None:
+        """Return the names to describe; `None` means all topics."""
+        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # The ledger has links.
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.to_physical(full_name_of(address)) for address in named), LEDGER]
 
-    def _namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
+    def _list_namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
         existing = {
             tier
             for name, seen in topics.items()
@@ -191,20 +193,20 @@ class ClusterObserver:
 
 
 def needs_ledger(known: Iterable[Address]) -> bool:
-    """Return whether any address needs the ledger."""
+    """Return whether an address has a kind that the ledger stores."""
     return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
-def _mark_refused(seen: TopicMetadata, code: int) -> TopicMetadata:
+def _mark_unreadable(seen: TopicMetadata, code: int) -> TopicMetadata:
     return TopicMetadata(seen.name, seen.id, seen.is_internal, seen.replicas, code)
 
 
 _DYNAMIC_DEFAULT: Final = 3
-"""Source: dynamic config of all brokers."""
+"""Source of a dynamic config of all brokers."""
 
 
 def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
-    """Return the cluster; hidden if declared properties may not be read."""
+    """Return the cluster, hidden if declared properties may not be read."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
         hidden = look.configs if declared.spec.properties else None
@@ -215,8 +217,8 @@ def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
     return Observed(declared.model_copy(update={"spec": spec}), cluster_id, hidden=hidden, cluster=about)
 
 
-def properties_of(client: KafkaClient) -> dict[str, str]:
-    """Return the brokers' dynamic properties."""
+def read_properties(client: KafkaClient) -> dict[str, str]:
+    """Return the brokers' cluster-wide dynamic properties."""
     return _select_properties(client.read_dynamic_configs())
 
 
@@ -229,13 +231,13 @@ def _select_properties(configs: Mapping[str, ConfigState]) -> dict[str, str]:
 
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
-    """Set and reset properties in one request, completely or not at all."""
+    """Set and reset properties in one request, all or none."""
     from reconciler.providers.brokers.admin_requests import alter_broker_configs
 
     try:
         changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
         check_unchanged(
-            action.address, changes, {PROPERTIES + key: value for key, value in properties_of(client).items()}
+            action.address, changes, {PROPERTIES + key: value for key, value in read_properties(client).items()}
         )
         wanted = {
             change.path.removeprefix(PROPERTIES): None if change.after is None else str(change.after)
@@ -250,7 +252,7 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
-"""Cannot be reset once set for all brokers with eligible leader replicas (KIP-966)."""
+"""Property that brokers with eligible leader replicas (KIP-966) do not reset."""
 
 
 def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
@@ -272,14 +274,14 @@ class _LedgerContents:
     links: Entries = field(default_factory=dict)
     """Links and mirrors."""
     sealed: Mapping[str, Seal] = field(default_factory=dict)
-    """By topic."""
+    """Seals by topic."""
     filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Configs after filling, by topic being filled."""
     owners: Owners | None = None
 
 
 class BrokersProvider(ABC):
-    """Provider of one cluster, over the Kafka protocol."""
+    """Provider of one cluster."""
 
     def __init__(self, declared: Cluster, edge: Edge, dialect: Dialect) -> None:
         self._declared, self._edge = declared, edge
@@ -287,11 +289,11 @@ class BrokersProvider(ABC):
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
-        self._learning = threading.Lock()  # mirrors sync in parallel
+        self._learning = threading.Lock()  # Mirrors are synced in parallel.
         self.learn_names(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
-        """Topics being filled at the last observation, by brokers' names."""
+        """Topics being filled at the last observation, by the brokers' names."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -304,7 +306,7 @@ class BrokersProvider(ABC):
     def _read_capabilities(self) -> Capabilities:
         """Read the capabilities from the cluster."""
 
-    def _declared_topics(self) -> list[str]:
+    def _list_declared_topics(self) -> list[str]:
         addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
         return [self._naming.to_physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
 
@@ -314,15 +316,12 @@ class BrokersProvider(ABC):
         return ClusterIdentity(self._client.dialect.platform, self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster, its existing known namespaces and its topics, with a few requests.
-
-        Reuses, once, what `identify` has read.
-        """
+        """Return the cluster, its namespaces and its topics. Reuses the facts that `identify` has read."""
         look, self._look = self._look, ClusterFacts(self._client)
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
-        topics, configs = looking.topics()
+        topics, configs = looking.read_topics()
         ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
         links, sealed, filled = ledger.links, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
@@ -330,7 +329,7 @@ class BrokersProvider(ABC):
             if topic in configs:
                 configs[topic] = seal.restore_configs(configs[topic])
         every, _ = look.bindings
-        bindings = self._without_denials(every, links)
+        bindings = self._drop_denials(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
             seen_cluster = self._observe_cluster(look)
@@ -338,7 +337,7 @@ class BrokersProvider(ABC):
                 seen_cluster, cluster=replace(seen_cluster.cluster, owners=ledger.owners)
             )
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
-        inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
+        inventory.update(looking.list_observed(topics, configs, bindings, self._find_hidden_mirrors(links, silent)))
         if links:
             from reconciler.providers.brokers.links.link_states import overlay_links
 
@@ -359,7 +358,6 @@ class BrokersProvider(ABC):
     def _add_mountings(
         self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> Mapping[Address, Observed]:
-        """Add mounts and unmounts in progress to an inventory."""
         if self._declared.spec.object_storage is not None:
             try:
                 return self._mountings.add_moves(inventory, is_wanted)
@@ -369,18 +367,18 @@ class BrokersProvider(ABC):
         return inventory
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return access rules of no topic or known namespace."""
+        """Return access rules that belong to no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.read_topics().keys()
         entries = self._read_states() if LEDGER in topics else None
-        return assign_bindings(self._without_denials(bindings, entries or {}), self._naming, topics).rest
+        return assign_bindings(self._drop_denials(bindings, entries or {}), self._naming, topics).rest
 
     def check_visible(self, address: Address) -> None:
         """Reject a principal who may not know whether a topic exists."""
         self.observe(Scope((address,)))
 
     def read_overview(self) -> Overview:
-        """Return names and shapes of visible topics, from one request and the ledger."""
+        """Return names and shapes of visible topics."""
         every = self._client.read_topics()
         entries = self._read_states() if LEDGER in every else None
         return build_topic_overview(self._client.name, self._naming, every, entries)
@@ -388,11 +386,11 @@ class BrokersProvider(ABC):
     def apply(
         self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
     ) -> Iterator[Outcome]:
-        """Apply a batch, with one request per kind of change."""
+        """Apply a batch."""
         try:
             yield from self._apply_all(actions, may_go_on)
         finally:
-            self._look = ClusterFacts(self._client)  # outdated now
+            self._look = ClusterFacts(self._client)  # The facts are outdated.
 
     def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.brokers.admin import TopicBatch, to_pending_changes
@@ -410,11 +408,11 @@ class BrokersProvider(ABC):
         if linked:
             from reconciler.providers.brokers.links.links import apply_link_actions
 
-            yield from apply_link_actions(self._site(), linked, may_go_on)
+            yield from apply_link_actions(self._open_site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
-        failed = self._unseal(rest)
+        failed = self._unseal_topics(rest)
         yield from failed.values()
-        kept_back = [self._defer(action, may_go_on) for action in rest if action.id not in failed]
+        kept_back = [self._defer_changes(action, may_go_on) for action in rest if action.id not in failed]
         yield from (outcome for outcome in kept_back if isinstance(outcome, FailedAction))
         rest = [outcome for outcome in kept_back if not isinstance(outcome, FailedAction)]
         if rest:
@@ -427,7 +425,7 @@ class BrokersProvider(ABC):
                 may_go_on,
             )
 
-    def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
+    def _unseal_topics(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
         """Remove the seals that actions lift; return failures by action id."""
         failed: dict[str, FailedAction] = {}
         for action in actions:
@@ -442,8 +440,8 @@ class BrokersProvider(ABC):
                     failed[action.id] = FailedAction(action.id, error)
         return failed
 
-    def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
-        """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
+    def _defer_changes(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
+        """Return an action's part to apply now. The move that fills the topic applies the rest."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.to_physical(action.after.full_name) not in self._filled:
@@ -455,7 +453,7 @@ class BrokersProvider(ABC):
             return FailedAction(action.id, error)
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Measure at most a thousand partitions by log folders and offsets."""
+        """Measure at most 1,000 partitions by log directories and offsets."""
         from reconciler.providers.brokers.offsets import measure_topics
 
         names = {address: self._naming.to_physical(full_name_of(address)) for address in addresses}
@@ -511,22 +509,22 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.links.links import KafkaLinks
 
         name = self._client.name
-        return KafkaLinks(self._site(), lambda full_name: self.open_log(address_of("topic", name, full_name)))
+        return KafkaLinks(self._open_site(), lambda full_name: self.open_log(address_of("topic", name, full_name)))
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
-        """Return the contents of a topic."""
-        from reconciler.providers.brokers.offsets import read_standing
+        """Return a topic's offsets, sizes and placements."""
+        from reconciler.providers.brokers.offsets import read_topic_sizes
 
-        return read_standing(self._client, self._read_topic(topic), topic)
+        return read_topic_sizes(self._client, self._read_topic(topic), topic)
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield disk usage."""
+        """Yield the disk usage of topics."""
         from reconciler.providers.brokers.offsets import read_disk_storages
 
         return read_disk_storages(self._client, self._read_topics(topics))
 
     def read_vitals(self) -> Vitals:
-        """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
+        """Measure at most 1,000 topics and groups."""
         from reconciler.providers.brokers.vitals import measure_cluster
 
         return measure_cluster(
@@ -534,18 +532,18 @@ class BrokersProvider(ABC):
         )
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Add addresses: their namespaces determine how flat names are read."""
+        """Add addresses, whose namespaces determine how flat names are read."""
         name = self._declared.metadata.name
         own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}
         with self._learning:
             fresh = own_addresses - self._known
             self._known |= fresh
-            # mirrors arrive one by one, mostly in known namespaces
+            # Mirrors are added one by one, mostly in known namespaces.
             if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = build_naming(self._separator, self._known)
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic copy besides records."""
+        """Return a topic's partitions and configs, which its mirrors follow."""
         from reconciler.providers.brokers.links.link_site import read_source_topics
 
         seen = self._read_topic(topic)
@@ -561,7 +559,7 @@ class BrokersProvider(ABC):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not report lost records
     ) -> TopicLog:
-        """Return a topic's log; reading fails if brokers have lost records."""
+        """Return a topic's log. Reading fails if brokers have lost records."""
         from reconciler.providers.brokers.records.record_log import KafkaLog
         from reconciler.providers.brokers.security import build_admin_settings, build_record_settings
 
@@ -570,7 +568,7 @@ class BrokersProvider(ABC):
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def open_producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return a producer for a topic; rejects internal ones, mirrors, and topics being mounted."""
+        """Return a producer for a topic. Reject internal topics, mirrors, and topics being mounted."""
         from reconciler.providers.brokers.records.record_producer import KafkaProducer
         from reconciler.providers.brokers.security import build_record_settings
 
@@ -578,22 +576,22 @@ class BrokersProvider(ABC):
         if is_internal(seen):
             message = f"{topic} is internal: brokers or reconciler alone write to it"
             raise UserError(message, hint="Name one of your topics: reconciler topic list")
-        self._site().check_no_mirror(full_name_of(topic), seen)
+        self._open_site().check_no_mirror(full_name_of(topic), seen)
         self._mountings.check_open(full_name_of(topic), seen.id)
         return KafkaProducer(seen.name, build_record_settings(self._declared, self._edge), self._client.name)
 
     def open_append_sink(self, topic: TopicAddress) -> None:  # noqa: B027 - no platform with brokers has them
-        """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
+        """Return `None`, because a Kafka transaction has one producer, not many tasks."""
 
     def open_sink(self, topic: TopicAddress) -> TransactionalSink:
-        """Return a sink for a topic; for a mirror, with its link's state."""
+        """Return a sink for a topic or mirror."""
         from reconciler.providers.brokers.links.links import open_sink
         from reconciler.providers.brokers.security import build_record_settings
 
-        return open_sink(self._site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
+        return open_sink(self._open_site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:  # noqa: ARG002 - needs no executors
-        """Return the only job: it removes throttles of a killed change of replicas."""
+        """Return the job that removes throttles left by a killed process."""
         from reconciler.providers.brokers.admin_requests import sweep_throttles
         from reconciler.providers.protocol import MaintenanceJobResult
 
@@ -616,7 +614,7 @@ class BrokersProvider(ABC):
             settings, self._client.name, lambda: create_ledger_topic(self._client), lambda: needs_ledger(self._known)
         )
 
-    def _site(self) -> LinkSite:
+    def _open_site(self) -> LinkSite:
         from reconciler.providers.brokers.links.link_site import LinkSite
 
         edge = self._edge
@@ -627,7 +625,7 @@ class BrokersProvider(ABC):
         return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
     def _read_states(self) -> Entries | None:
-        """Read the ledger; `None`: it is hidden, and no link is known."""
+        """Return the ledger's entries; `None` if hidden, and no link is known."""
         try:
             return self._ledger.read()
         except NotAuthorizedError:
@@ -660,7 +658,7 @@ class BrokersProvider(ABC):
             owners=self._find_owners(entries),
         )
 
-    def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
+    def _find_hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
             return {}
         from reconciler.providers.brokers.links.link_states import find_recorded_mirrors
@@ -668,7 +666,7 @@ class BrokersProvider(ABC):
         return find_recorded_mirrors(entries, self._client.name, names)
 
     def _find_owners(self, entries: Entries) -> Owners:
-        """Find namespaces by prefix."""
+        """Return the recorded owners by full names of topics, namespaces and links."""
         from reconciler.providers.brokers.ledger import parse_owners
 
         owners, naming = parse_owners(entries), self._naming
@@ -683,19 +681,19 @@ class BrokersProvider(ABC):
                 case "link":
                     what[key] = lineage
                 case _:
-                    continue  # unknown to this workspace
+                    continue  # The namespace is unknown to this workspace.
         return replace(owners, lineages_by_key=what)
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Record owners in the ledger; return resources that others own."""
+        """Record owners in the ledger; return the resources that other workspaces own."""
         from reconciler.providers.brokers.ledger import record_owners
 
-        ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
-        take = {self._key_of(key): other for key, other in change.take.items()}
-        translated = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
+        ours = {self._to_broker_key(key): key for key in (*change.take, *change.keep)}
+        take = {self._to_broker_key(key): other for key, other in change.take.items()}
+        translated = replace(change, take=take, keep=[self._to_broker_key(key) for key in change.keep])
         return {ours[key]: other for key, other in record_owners(self._ledger, translated).items()}
 
-    def _key_of(self, key: str) -> str:
+    def _to_broker_key(self, key: str) -> str:
         kind, _, name = key.partition("/")
         match kind:
             case "topic":
@@ -705,8 +703,7 @@ class BrokersProvider(ABC):
             case _:
                 return key
 
-    def _without_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
-        """Return access rules without the denials that links set on mirrors."""
+    def _drop_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
         if not entries:
             return bindings
         from reconciler.providers.brokers.links.link_states import list_denials

@@ -1,4 +1,4 @@
-"""Reasons why a broker cannot be reached, by probes of its port, and librdkafka's connection errors."""
+"""Explanations why a broker cannot be reached, from probes of its port and librdkafka's errors."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
-"""ApiVersions request, version 0, without client id; brokers respond to it before login."""
+"""ApiVersions request, version 0, which brokers answer before login."""
 _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
 
 
 def find_connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
-    """Return the error of a connection to a port, or `None` on success.
-
-    A `context` adds a TLS handshake.
-    """
+    """Return the error of a connection to a port, or `None` on success. A `context` adds a TLS handshake."""
     try:
         with socket.create_connection(address, _SECONDS) as plain:
             if context is not None:
@@ -74,7 +71,7 @@ def speaks_plain(address: tuple[str, int]) -> bool:
 Address: TypeAlias = tuple[str, int]
 
 _REFUSED_S: Final = 0.75
-"""Seconds after which a refused connection is permanent. Attempts are half a second apart."""
+"""Seconds after which a refused connection counts as permanent. Attempts are half a second apart."""
 _HANG_UPS: Final = 3
 _CHECK_AWS: Final = "Allow kafka-cluster:Connect to this AWS identity, and check security.region and the clock."
 _CHECK_LISTENER: Final = "Name the port of another listener in bootstrapServers, or correct security.protocol."
@@ -91,7 +88,7 @@ _OF_CERTIFICATES: Final = {
         "Name the certificate of its issuer in security.caFile.",
     ),
 }
-"""Explanation and hint by OpenSSL's text about a broker's certificate. The first match is used."""
+"""Explanation and hint by OpenSSL's text about a broker's certificate. The first match counts."""
 _OF_ALERTS: Final = {
     "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
@@ -117,11 +114,11 @@ class Route:
     refused_since: dict[Address, float] = field(default_factory=dict)
     clock: Callable[[], float] = monotonic
     is_open: bool = False
-    """Whether a broker has ever responded, so that later failures may be temporary."""
+    """Whether a broker has ever responded, so that failures may be temporary."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], cluster: str) -> Route:
-        """Return the route for the settings of `security.build_admin_settings`."""
+        """Return the route for settings of `security.build_admin_settings`."""
         pairs = [server.rpartition(":") for server in settings["bootstrap_servers"]]
         return cls(
             cluster,
@@ -133,11 +130,11 @@ class Route:
         )
 
     def record_greeting(self, address: Address) -> None:
-        """Record that a broker responded after any login."""
+        """Record that a broker completed a connection, including any login."""
         self.greetings[address] = self.greetings.get(address, 0) + 1
 
     def record_failure(self, address: Address, error: BaseException) -> None:
-        """Record a connection's error, and attach `explain` to it for `faults.py`."""
+        """Record a connection's error, and attach `explain` for `faults.py`."""
         self.last_errors[address] = error
         if "refused" in str(error).lower():
             self.refused_since.setdefault(address, self.clock())
@@ -158,7 +155,7 @@ class Route:
         return any(find_connection_error(server, None) is None for server in self.servers)
 
     def explain(self, *, doing: str) -> ReconcilerError | None:
-        """Return an error with the reason why no broker was reached. Permanent reasons come first."""
+        """Return an error that explains why no broker was reached, preferably a permanent one."""
         errors = [self.explain_error(server, doing=doing) for server in self.servers]
         explanations = [explanation for explanation in errors if explanation is not None]
         return next(
@@ -264,12 +261,12 @@ LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 7
 _ELECTION_S: Final = 30.0
 """Maximum wait in seconds for a new leader. Brokers elect one after nine seconds."""
 _ANSWER_S: Final = 10.0
-"""Seconds to wait for a response before the leader gets the request again."""
+"""Seconds to wait for a response before a request is repeated."""
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
-    """Translate an error of a record client with these settings."""
+    """Translate an error of a record client."""
     from confluent_kafka import KafkaException
 
     reason = explain_unreachable(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None

@@ -1,7 +1,7 @@
-"""Seal a topic: brokers reject every batch, so that its end is final until the topic is deleted.
+"""Seal a topic: brokers reject every batch, so that its end is final.
 
 Brokers have no such switch, and access rules do not stop every producer. With `max.message.bytes` of 80 and
-`compression.type` of gzip no batch fits: the smallest has 81 bytes. Transaction markers fit (78 bytes); without them
+`compression.type` of gzip, no batch fits (at least 81 bytes). Transaction markers do (78 bytes), without which
 producers would hang. The ledger records the topic's own values first.
 """
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 _DEFAULT: Final = 5
-"""Source of a config with its default value (6.1)."""
+"""Source of a config with its default value (facts 6.1)."""
 _PROPAGATION_S: Final = 30.0
 _TRANSACTION_S: Final = 75.0
 _BACKOFF: Final = Backoff(first_s=0.01, longest_s=0.5, spread=0)
 _TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
 _ANY_REPLICA: Final = -2
-"""Replica id for which a leader reports its log end instead of the high watermark."""
+"""Replica id to which a leader reports its log end instead of the high watermark."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Seals:
     def seal_topic(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Seal a topic and return its end offsets, which only transaction markers may follow.
 
-        Afterwards all leaders reject records, all records are replicated, and no transaction is open. May be repeated.
+        Afterwards all leaders reject records, all records are replicated, and no transaction is open. Idempotent.
 
         Raises:
             StalePlanError: The topic was deleted or recreated.
-            NotAuthorizedError: The principal may not write, so brokers do not show whether they reject records.
+            NotAuthorizedError: The principal may not write, which hides whether brokers reject records.
             RetryableError: A broker does not respond or lags, or a transaction stays open.
         """
         self._require_same_topic(name, topic_id)
@@ -110,7 +110,7 @@ class Seals:
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
-        """Wait until all replicas show the configs, because any of them may become leader."""
+        """Wait until all replicas show the configs, because any may become leader."""
         tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same_topic(name, topic_id)
@@ -176,7 +176,7 @@ class Seals:
         return codes
 
     def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Wait until all records are replicated. No further record can be acknowledged then."""
+        """Wait until all records are replicated; no others can be acknowledged."""
         tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same_topic(name, topic_id)
@@ -243,7 +243,7 @@ def _compute_unsealed_values(seal: Seal, own: Mapping[str, str | None], effectiv
 
 
 def sealed_error(seal: Seal) -> UserError:
-    """Return the error of reconciler's producers for a sealed topic."""
+    """Return the error for producing to a sealed topic."""
     message = f"topic {seal.topic} is sealed: its brokers refuse every record"
     hint = (
         "Write to where its records go. An interrupted apply left it so: the next one continues, or lets "

@@ -1,6 +1,6 @@
 """Security settings of both client libraries: TLS, SASL and tokens.
 
-Settings are picklable, for executors. Secrets are revealed only when a client opens.
+Settings are picklable, for executors. Secrets are revealed only to open clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Trusted certificates, and the client's certificate and key, in PEM. Without `ca`, the system's are trusted."""
+    """Trusted certificates (by default the system's), and the client's certificate and key, in PEM."""
 
     ca: str | None = None
     certificate: str | None = None
@@ -63,7 +63,7 @@ class Tls:
         return tls
 
     def build_context(self, *, where: str) -> ssl.SSLContext:
-        """Return an `ssl` context. Reject unusable certificates, or a key of another certificate."""
+        """Return an `ssl` context. Reject unusable certificates and mismatched keys."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -90,7 +90,7 @@ class Tls:
             context.load_cert_chain(certificate, key, password=_reject_encrypted_key)
 
     def to_record_settings(self) -> dict[str, Any]:
-        """Return the settings for librdkafka, with a hidden key."""
+        """Return librdkafka's settings, with a hidden key."""
         settings = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
         return {name: text for name, text in settings.items() if text is not None}
 
@@ -143,7 +143,7 @@ MSK: Final = "AWS_MSK_IAM"
 _CALLBACK: Final = "oauth_cb"
 
 _IN_FLIGHT: Final = 1_000
-"""Maximum concurrent requests per connection, which threads share. Above it the library reports no available broker."""
+"""Maximum concurrent requests per connection, above which the library reports no available broker."""
 _PATIENT: Final = {
     "client_id": "reconciler",
     "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
@@ -154,7 +154,7 @@ _PATIENT: Final = {
 
 
 def build_admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of an admin client, for `connection.open_admin`."""
+    """Return an admin client's settings, for `connection.open_admin`."""
     connection = _require_connection(declared)
     settings: dict[str, Any] = {"bootstrap_servers": list(_parse_servers(declared)), **_PATIENT}
     if connection.security is None:
@@ -167,7 +167,7 @@ def build_admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the confluent-kafka settings of a record client."""
+    """Return a record client's confluent-kafka settings."""
     connection = _require_connection(declared)
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(_parse_servers(declared)),
@@ -198,7 +198,7 @@ def find_principal(declared: Cluster) -> str | None:
 
 
 def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings of a record client to those of an admin client."""
+    """Convert a record client's settings to an admin client's."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings["bootstrap.servers"].split(","),
         **_PATIENT,
@@ -269,7 +269,7 @@ def _build_record_login(
 
 
 def _read_system_certificates() -> str:
-    """Return the system's certificates in PEM. librdkafka ignores them if it receives others."""
+    """Return the system's certificates in PEM, which librdkafka ignores if it receives others."""
     import ssl
 
     context = ssl.create_default_context()
@@ -320,16 +320,13 @@ _quiet.propagate = False
 
 
 def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a record client with plaintext secrets and common defaults."""
+    """Return a record client's settings with plaintext secrets and common defaults."""
     clear: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     if _CALLBACK in clear:
         clear[_CALLBACK].get_token()  # The library would time out instead of reporting missing credentials.
     return {**_BASE, **clear, "logger": _quiet}
-
-
-# Tokens for OAUTHBEARER by client credentials (RFC 6749, 4.4).
 
 
 _SECONDS: Final = 10
@@ -343,7 +340,10 @@ _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 @dataclass(slots=True)
 class TokenSource:
-    """Source of one client's tokens. Picklable; each process requests its own tokens."""
+    """Source of one client's OAUTHBEARER tokens by client credentials (RFC 6749, 4.4).
+
+    Picklable; each process requests its own tokens.
+    """
 
     url: str
     client_id: str
@@ -362,7 +362,7 @@ class TokenSource:
         self._lock = threading.Lock()
 
     def get_token(self) -> str:
-        """Return a valid token. A new one is requested after 80 % of its lifetime."""
+        """Return a valid token, renewed after 80 % of its lifetime."""
         with self._lock:
             if self._token is None or monotonic() > self._renew_at:
                 requested_at = monotonic()
@@ -419,7 +419,7 @@ class TokenSource:
         return NotAuthorizedError(message, hint=hint)
 
     def _build_authorization(self) -> str:
-        """Return the Basic authorization. Name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
+        """Return the Basic authorization of URL-encoded name and secret (RFC 6749, 2.3.1)."""
         secret = "" if self.client_secret is None else self.client_secret.reveal()
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -444,7 +444,7 @@ _MSK_SECONDS: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class MskTokenSource:
-    """Source of tokens for Amazon MSK: presigned connect requests, by this machine's AWS credentials. Picklable."""
+    """Source of Amazon MSK tokens: connect requests presigned by this machine's AWS credentials. Picklable."""
 
     region: str
 
@@ -484,7 +484,7 @@ def _find_aws_credentials() -> Any:
 
 @lru_cache(maxsize=1)
 def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return the AWS session of a process. It is cached because each session requests its own credentials."""
+    """Return a process's AWS session, cached because each session requests its own credentials."""
     import botocore.session
 
     return botocore.session.get_session()

@@ -1,4 +1,4 @@
-"""Conversion of names, topics and access rules between files and brokers, and how brokers of platforms differ. Pure."""
+"""Pure conversion of names, topics and access rules between files and brokers."""
 
 from __future__ import annotations
 
@@ -17,33 +17,31 @@ from reconciler.resources.topic import Topic, TopicSpec
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Differences of one platform. Those that depend on a cluster's version are read from its brokers."""
+    """Differences of one platform, except those read from its brokers."""
 
     platform: str
     tells_own: bool
-    """Whether config sources show which values were set. Otherwise a set value may be reported as a default."""
+    """Whether config sources show which values were set; otherwise these may be reported as defaults."""
     replication: Literal["reassignment", "config"]
     """How the number of replicas changes: by reassignment, or by the config `replication.factor`."""
     records_at_once: int | None
     """Limit of metadata records per request; `None` means no limit."""
     config_names: Mapping[str, str] = field(default_factory=dict)
-    """Names of topic configs on the brokers by their name in files, if they differ."""
+    """Brokers' names of topic configs by their name in files, if different."""
     fixed_at_creation: frozenset[str] = frozenset()
-    """Configs whose default is copied into each topic at its creation."""
+    """Configs whose default is copied into each new topic."""
 
     def to_wire(self, config: str) -> str:
         """Return the brokers' name of a topic config."""
         return self.config_names.get(config, config)
 
     def map_wire_names(self) -> Mapping[str, str]:
-        """Return the names that files use by the brokers' names, if they differ."""
+        """Return the files' names by the brokers' names, if different."""
         return {theirs: ours for ours, theirs in self.config_names.items()}
 
 
 KAFKA: Final = Dialect("kafka", tells_own=True, replication="reassignment", records_at_once=9_000)
-"""Apache Kafka.
-
-Its controller accepts 10,000 records per operation: topics, partitions, configs, access rules (6.2).
+"""Apache Kafka, whose controller accepts 10,000 topics, partitions, configs and access rules per request (facts 6.2).
 """
 
 
@@ -51,7 +49,7 @@ TOPIC: Final = 2
 """Resource type of topics in configs and access rules."""
 BROKER: Final = 4
 OWN: Final = 1
-"""Source of a config set on the topic itself (6.1). Only these configs can be declared."""
+"""Source of a config set on the topic itself (facts 6.1), which can be declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConfigState:
-    """Value of a config with its source. Sensitive configs have no value."""
+    """Value of a config, `None` if sensitive, with its source."""
 
     value: str | None
     source: int
@@ -101,8 +99,8 @@ def select_own_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 
-# The flat name is the identity: `shop:eu:orders` is `shop.eu.orders` on brokers. It belongs to the longest known
-# namespace with a matching prefix, otherwise to the default one (facts, 2).
+# `shop:eu:orders` is the flat name `shop.eu.orders` on brokers. A flat name belongs to the longest known namespace with
+# a matching prefix, or to the default namespace (facts 2).
 
 
 _NAMED = frozenset({"topic", "mirror", "mounting"})
@@ -158,7 +156,7 @@ def is_internal(topic: TopicMetadata) -> bool:
 
 
 class ResourceModels:
-    """Factory of resources. They are copies of a validated model, and share equal specs."""
+    """Factory of resources, which are copies of a validated model and share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -186,21 +184,21 @@ class ResourceModels:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
     def build_namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
-        """Return a namespace with its access rules, the only part that brokers store."""
+        """Return a namespace with its access rules, all that brokers store."""
         return Namespace(
             metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
         )
 
 
 Carrier: TypeAlias = tuple[str, str]
-"""Kind and full name of the topic or namespace that a rule belongs to."""
+"""Kind and full name of a rule's topic or namespace."""
 _Rule: TypeAlias = tuple[Any, ...]
 """Permission, principal, host, resource type and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRules:
-    """Access rules by namespace and topic. Those in `rest` belong to neither or cannot be declared."""
+    """Access rules by namespace and topic; `rest` has all others."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]
@@ -238,7 +236,7 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
 
 
 def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
-    """Return a binding's topic or namespace, or `None`, and the resource name in its rule."""
+    """Return a binding's topic or namespace, or `None`, and its rule's resource name."""
     if binding.resource == TOPICS and not binding.is_prefix:
         return (("topic", naming.to_full_name(binding.name)) if binding.name in topics else None), "*"
     namespace, name = naming.split_namespace(binding.name)

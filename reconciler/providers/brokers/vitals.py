@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _READ_ATTEMPTS: Final = 2
-"""A topic deleted during the first attempt makes it fail."""
+"""A topic deleted meanwhile makes the first attempt fail."""
 _ONGOING: Final = "Ongoing"
 
 
@@ -57,7 +57,7 @@ def measure_cluster(
 ) -> Vitals:
     """Measure a cluster, with about a dozen requests per broker.
 
-    `links` returns links into the cluster, or `None` if the ledger is unreadable and no link is declared.
+    `links` returns the cluster's links, or `None` if they may not be read.
     """
     topics, chosen, offsets = _read_topics(client, naming)
     kafka_links = links() if LEDGER in topics else None

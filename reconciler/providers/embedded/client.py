@@ -41,8 +41,8 @@ from reconciler.providers.models import (
     apply_declared_changes,
     check_unchanged,
     convert_changes,
-    create_link_spec,
     read_planned_source,
+    to_link_entry,
 )
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address, full_name_of, kind_of
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def request_verb_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
-    """Request a mirror's verb unless it was requested before, and return the topic's id.
+    """Request a mirror's verb unless it is done, and return the topic's id.
 
     Raises:
         UserError: The topic is not a mirror, or its state does not allow the verb.
@@ -80,12 +80,12 @@ def finish_failovers(
     outcomes: Sequence[Outcome],
     may_go_on: Callable[[], None],
 ) -> list[Outcome]:
-    """Clamp groups of failed-over mirrors to the mirrors' ends and allow producers, in parallel.
+    """Clamp groups to the ends of failed-over mirrors, and allow producers.
 
-    An action whose topic could not be opened fails.
+    An action fails if its topic cannot be opened.
 
     Raises:
-        LeaseError: Raised by `may_go_on`; the next producer or a repeated action finishes the rest.
+        LeaseError: Raised by `may_go_on`; a repeated action finishes the rest.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
     mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)]
@@ -118,7 +118,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 def hide_resources(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
-    """Hide resources that the principal may not describe. Clusters and links are visible to everyone."""
+    """Hide resources that the principal may not describe. Clusters and links are always visible."""
 
     def mark_hidden(address: Address, observed: Observed) -> Observed:
         try:
@@ -133,22 +133,14 @@ def hide_resources(who: Permissions, catalog: Catalog, inventory: Inventory) -> 
 
 
 def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
-    """Reject an address that may not be described, whether or not it exists.
-
-    Raises:
-        NotAuthorizedError: The error names the rule.
-    """
+    """Reject an address that may not be described, whether or not it exists."""
     kind = _KINDS.get(kind_of(address))
     if kind is not None:
         who.check_allowed(catalog, Operation.DESCRIBE, kind, full_name_of(address))
 
 
 def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
-    """Reject an action that the current rules forbid.
-
-    Raises:
-        NotAuthorizedError: The error names the operation and the rule.
-    """
+    """Reject an action that the current rules forbid."""
     if who.is_super_user:
         return
     match action:
@@ -157,7 +149,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
         case Delete():
             resource = action.before
         case Transition():
-            _check_move(who, draft, action)
+            _check_transition(who, draft, action)
             return
         case _:
             assert_never(action)
@@ -169,7 +161,7 @@ def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
         who.check_allowed(draft, operation, kind, full_name_of(action.address))
 
 
-def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
+def _check_transition(who: Permissions, draft: Draft, action: Transition) -> None:
     if action.machine == TIERING.name:
         who.check_allowed(draft, Operation.ALTER_CONFIGS, Kind.TOPIC, full_name_of(action.address))
         return
@@ -194,7 +186,7 @@ def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting
 
 
 def _find_acl_kind(resource: Resource) -> Kind | None:
-    """Return the ACL resource type; `None` means that only the super user may change it."""
+    """Return the ACL resource type; `None` if only the super user may change it."""
     match resource:
         case Topic():
             return Kind.TOPIC
@@ -247,7 +239,7 @@ class CatalogBatch:
         self.outcomes: list[Outcome] = []
 
     def apply_all(self, draft: Draft) -> None:
-        """Apply all actions to the draft. Runs again after a concurrent commit.
+        """Apply all actions to the draft, again after a concurrent commit.
 
         Deletes and moves come first, because quotas are checked at every step.
         """
@@ -289,7 +281,7 @@ class CatalogBatch:
                     return begin_recovery(draft, action, topic, source, self._new_id())
                 return self._create_topic(draft, topic)
             case MirrorLink() as link:
-                create_link(draft, link.metadata.name, create_link_spec(link, self._new_id()))
+                create_link(draft, link.metadata.name, to_link_entry(link, self._new_id()))
                 return draft.links[link.metadata.name].id
             case MirrorTopic() as mirror:
                 return self._create_mirror(draft, mirror, action)
@@ -408,7 +400,7 @@ class CatalogBatch:
 
 
 def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    """Drop configs with unchanged values, so that a later operation does not reject a repeated action."""
+    """Drop unchanged configs, so that a later operation does not reject a repeated action."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 
@@ -417,7 +409,7 @@ def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bo
 
 
 def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
-    """Delete an empty namespace. Each topic in it needs its own action."""
+    """Delete an empty namespace."""
     topics = list_topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
@@ -441,7 +433,7 @@ def turn_off_tiering(
 ) -> list[Outcome]:
     """Finish turning off tiered storage (KIP-950).
 
-    An action whose topics are unfinished fails and may be repeated.
+    An action with unfinished topics fails and may be repeated.
 
     Raises:
         LeaseError: Raised by `may_go_on`; the next process finishes the rest.
@@ -518,7 +510,7 @@ def run_batch(
 def update_new_replicas(
     cluster: EmbeddedCluster, actions: Sequence[ControlAction], outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
-    """Sync new read replicas with their sources immediately. A failed action may be repeated."""
+    """Sync new read replicas with their sources. Failed actions may be repeated."""
     names = {f"create:{address}": full_name_of(address) for address in list_replica_sources(actions)}
     made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)}
     if not made:

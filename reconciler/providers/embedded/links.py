@@ -64,7 +64,7 @@ _MARK_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class EmbeddedLinks(MirrorEntries):
-    """`Links` of the embedded cluster with the name `name` in manifests."""
+    """`Links` of an embedded cluster with this name in manifests."""
 
     cluster: EmbeddedCluster
     name: str
@@ -80,14 +80,14 @@ class EmbeddedLinks(MirrorEntries):
         return EmbeddedSyncs(self.cluster)
 
     def list_links(self) -> Sequence[ObservedLink]:
-        """Return the links by name, from the catalog."""
+        """Return the links by name."""
         catalog = self.cluster.catalog.read()
         return [to_observed_link(name, self.name, link) for name, link in sorted(catalog.links.items())]
 
     def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
-        """Return mirrors from the catalog in order of full names."""
+        """Return mirrors in order of full names."""
         catalog = self.cluster.catalog.read()
         names = sorted(catalog.topics) if name is None else [name] if name in catalog.topics else []
         entries = ((full_name, catalog.topics[full_name].mirror) for full_name in names)
@@ -115,7 +115,7 @@ class EmbeddedLinks(MirrorEntries):
         return self._read_positions(self.cluster.topic(full_name))
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return positions of many topics. Sends one listing each and one GET per head, in parallel."""
+        """Return positions of many topics. Sends one listing each, and one GET per head."""
         catalog = self.cluster.catalog.read()
         topics = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
         return dict(zip(topics, map_in_parallel(self._read_positions, topics.values(), name="positions"), strict=True))
@@ -127,14 +127,14 @@ class EmbeddedLinks(MirrorEntries):
     def request_verb(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a lifecycle verb, such as `pause`, for a mirror of this cluster."""
+        """Request a lifecycle verb, such as `pause`, for a mirror."""
         self._open_links(may_go_on).start_operation(full_name, verb, operation=operation)
         return self.read_mirror(full_name)
 
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Turn a topic into the mirror of `of`, which is its own mirror on the peer. A restore truncates it."""
+        """Turn a topic into the mirror of its own mirror `of`. A restore truncates it."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
         self._open_links(may_go_on).mirror_own_mirror(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.read_mirror(full_name)
@@ -162,7 +162,7 @@ class EmbeddedLinks(MirrorEntries):
         return self._open_links(may_go_on).truncate_mirror(full_name, operation=operation)
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> None:
-        """Return `None`: all offsets after the cuts have diverged."""
+        """Return `None`: all records after the cuts have diverged."""
 
     def read_offset_maps(self, full_name: str) -> None:
         """Return `None`, because mirrors have their sources' offsets."""
@@ -212,11 +212,11 @@ class EmbeddedLinks(MirrorEntries):
         self.cluster.linking.change_link(name, decide)
 
     def now_ms(self) -> int:
-        """Return the time of the cluster's clock in ms."""
+        """Return the cluster's time in ms."""
         return self.cluster.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return marks of all open topics. Sends one listing, then reads the catalog."""
+        """Return marks of all open topics. Sends one listing."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
             topic_id, number = parse_head_key(listed.key)
@@ -230,11 +230,11 @@ class EmbeddedLinks(MirrorEntries):
         }
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:
-        """Return the rows that a job stored in `runner/`."""
+        """Return the rows that a job stored."""
         return load_results(self.cluster.store, job)[0]
 
     def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Store a job's rows in `runner/` for the next pass."""
+        """Store a job's rows for the next pass."""
         store_results(self.cluster.store, job, rows, {})
 
     def _open_links(self, may_go_on: Callable[[], None]) -> ClusterLinks:
@@ -260,7 +260,7 @@ class EmbeddedSyncs:
         return self.cluster.catalog.read().id
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics from the catalog as a link that reads as `principal` sees them."""
+        """Return topics as a link that reads as `principal` sees them."""
         return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
@@ -269,11 +269,11 @@ class EmbeddedSyncs:
         return {name: version for name, version in versions.items() if is_wanted(name)}
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets, with one GET per group."""
+        """Return groups' committed offsets, with one GET each."""
         return read_group_offsets(self.cluster, groups)
 
     def list_access_rules(self) -> AccessRules:
-        """Return all access rules from the catalog."""
+        """Return all access rules."""
         return list_access_rules(self.cluster.catalog.read())
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
@@ -281,7 +281,7 @@ class EmbeddedSyncs:
         self._commit(f"change link {link}", lambda draft: record_source_cluster(draft, link, source_cluster_id))
 
     def update_mirrors(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Update partitions and configs of mirrors to those of their sources."""
+        """Update mirrors to their sources' partitions and configs."""
         if not sources:
             return {}
         return self._commit("change mirrors", lambda draft: update_mirrors(draft, sources))
@@ -294,7 +294,7 @@ class EmbeddedSyncs:
             self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of the sources that a link's auto-create selects."""
+        """Create mirrors of sources that a link's auto-create selects."""
         if not sources:
             return {}
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()
@@ -306,7 +306,7 @@ class EmbeddedSyncs:
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set group offsets in mirrors that links synced."""
+        """Set group offsets in mirrors."""
         self.cluster.permissions.check_super_user("change groups for a link")
         return sync_group_offsets(self.cluster, groups)
 

@@ -1,4 +1,4 @@
-"""Maintenance of an embedded cluster, and a producer of one topic."""
+"""Maintenance of an embedded cluster, and its topic producer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def list_jobs(
 ) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
     """Return the maintenance jobs of one pass.
 
-    Tidying waits while other requests, which `keeping` counts, use the capacity.
+    Compaction, merges and scrubs wait while other requests, counted by `keeping`, use the capacity.
     """
     keeping = keeping or TierHousekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
@@ -199,7 +199,7 @@ class EmbeddedTopicProducer:
 
     @classmethod
     def open(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
-        """Return the producer of a topic; `name` is the cluster's. Mirrors are rejected."""
+        """Return the producer of a topic on the cluster `name`. Mirrors are rejected."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -213,7 +213,7 @@ class EmbeddedTopicProducer:
         self.producer.append(self.full_name, records)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write buffered records, and return the offsets that each partition gained since the last call."""
+        """Write buffered records, and return each partition's offset range since the last call."""
         return self.producer.flush().get(self.full_name, {})
 
 

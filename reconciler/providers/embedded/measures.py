@@ -47,7 +47,7 @@ _NOTHING: Final = Measure(0, 0)
 
 
 def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-    """Measure topics in order until the limit of partitions is reached."""
+    """Measure topics in order, up to the limit of partitions."""
     catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
     names = {address: full_name_of(address) for address in addresses}
     topics = {address: catalog.topics[name] for address, name in names.items() if name in catalog.topics}
@@ -84,7 +84,7 @@ def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int
 
 
 def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
-    """Yield sizes of topics by storage tier, in order, with one read of the catalog."""
+    """Yield sizes of topics by storage tier, in order."""
     catalog = cluster.catalog.read()
     names = {full_name_of(topic): topic for topic in topics}
     for name in names:
@@ -93,7 +93,7 @@ def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> 
     return build_storage_report(cluster, catalog).report_topics(names)
 
 
-def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
+def read_topic_sizes(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
     """Return a topic's bounds for readers, and its sizes."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
@@ -109,7 +109,7 @@ def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
 
 
 def build_storage_report(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
-    """Return a storage report of a cluster; `None` reads the current catalog."""
+    """Return a cluster's storage report; by default, of the current catalog."""
     return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)
 
 
@@ -117,7 +117,7 @@ _AT_ONCE: Final = 16
 
 
 def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
-    """Return the vitals of a cluster. Tiered topics take one more GET per partition."""
+    """Return a cluster's metrics. Tiered topics take one more GET per partition."""
     store, catalog = report.store, report.catalog
     chosen = _choose_topics(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:

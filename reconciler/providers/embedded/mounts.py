@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-Each is one migration that names its mounting, so that a repeated action continues it.
+Each is a migration that names its mounting, so that a repeated action continues it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 
 
 def list_attachments(actions: Iterable[ControlAction]) -> list[Attachment]:
-    """Return the mounts and unmounts among a batch's actions."""
+    """Return the mounts and unmounts among actions."""
     return [
         Attachment.from_action(action, action.after)
         for action in actions
@@ -79,12 +79,12 @@ class Attachment:
     mounting: Mounting
     is_mount: bool
     source: str
-    """Location of the topic. For an unmount it may be only a name."""
+    """Location of the topic, or, for an unmount, perhaps only its name."""
     timeout_ms: int | None
 
     @classmethod
     def from_action(cls, action: Transition, mounting: Mounting) -> Attachment:
-        """Return the mount or unmount that an action on a Mounting requests."""
+        """Return the mount or unmount that an action requests."""
         timeout_ms = action.parameters.get("timeout_ms")
         return cls(
             action.id,
@@ -110,11 +110,7 @@ class Attachment:
         return ours is None or (ours.cluster_id, ours.revision) == (location.cluster_id, location.revision)
 
     def check_matches(self, location: TopicLocation) -> None:
-        """Reject another topic of the same name.
-
-        Raises:
-            UserError: The location differs.
-        """
+        """Reject another topic of the same name."""
         if not self.matches(location):
             message = f"topic {self.name} is not the one of {self.source}: it is at {location}"
             raise UserError(message, hint="Another topic has taken that name: plan again.")
@@ -148,16 +144,16 @@ class MountBatch:
 
     cluster: EmbeddedCluster
     attachments: Mapping[str, Attachment]
-    """By action id."""
+    """Mounts and unmounts by action id."""
     lookups: Mapping[str, MountLookup]
-    """Lookup by action id: a mount's topic, the owner of a topic missing for an unmount, or the error."""
+    """By action id: a mount's topic, the owner of a topic missing for an unmount, or an error."""
     migration_numbers: dict[str, int] = field(default_factory=dict)
     """Migrations to continue, by action id."""
     _index: _MigrationIndex | None = None
 
     @classmethod
     def read_batch(cls, cluster: EmbeddedCluster, attachments: Sequence[Attachment]) -> MountBatch:
-        """Read the state of a batch's topics in object storage, with at most two GETs per topic."""
+        """Read the topics' state in object storage, with at most two GETs per topic."""
         topics = cluster.catalog.read().topics
 
         def look_up_topic(attachment: Attachment) -> MountLookup:
@@ -180,7 +176,7 @@ class MountBatch:
         return cls(cluster, {attachment.id: attachment for attachment in attachments}, lookups)
 
     def begin_migration(self, draft: Draft, action: str) -> str | None:
-        """Begin a mount or unmount, or find its earlier migration, and return the topic's id.
+        """Begin a mount or unmount, or continue its migration, and return the topic's id.
 
         Raises:
             UserError: It is impossible; the draft is unchanged.
@@ -211,7 +207,7 @@ class MountBatch:
         return None
 
     def complete_migrations(self, outcomes: Iterable[Outcome], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        """Yield outcomes. Those of migrations wait until all, in parallel, have finished."""
+        """Yield outcomes. Those of migrations follow when all migrations have finished."""
         ours = []
         for outcome in outcomes:
             if outcome.id in self.migration_numbers and isinstance(outcome, CompletedAction):
@@ -255,7 +251,7 @@ class MountBatch:
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
-    """Return the owner of a topic to mount or unmount, or `None` if it was never detached."""
+    """Return the owner of a topic to unmount, or `None` if it was never detached."""
     remote, location = cluster.remote, attachment.location
     if remote is None:
         return None
@@ -284,7 +280,7 @@ _CLAIMED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 @dataclass(frozen=True)
 class Migrations:
-    """Migrations of one cluster. `open_cluster` fails if the cluster does not exist."""
+    """Migrations of one cluster. `open_cluster` fails if it does not exist."""
 
     address: Address
     storage: ObjectStore | None
@@ -296,7 +292,7 @@ class Migrations:
     """`None`, because the cluster itself mounts, unmounts and renames topics."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
-        """Return recorded migrations. `is_measured` also reads the heads of topics being unmounted."""
+        """Return recorded migrations. `is_measured` also measures topics being unmounted."""
         cluster = self.open_cluster()
         catalog = cluster.catalog.read()
         return [
@@ -310,7 +306,7 @@ class Migrations:
         ]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a verb. A cancellation is completed before the call returns."""
+        """Request a verb. A cancellation is complete on return."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         after = mounts.ask(migration, verb)
@@ -322,7 +318,7 @@ class Migrations:
         return _to_migration(cluster.catalog.read(), migration, after)
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return errors, by full name, for topics that the catalog refuses to mount or unmount."""
+        """Return errors, by full name, for topics that cannot be mounted or unmounted."""
         return self.open_cluster().mounts.find_obstacles(direction, topics)
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
@@ -347,7 +343,7 @@ class Migrations:
             mounts.prepare(number)
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield all topics that were ever detached, with one listing and one GET each."""
+        """Yield all topics that were ever detached, with one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._require_storage(), True
         for register in list_registers(storage):
@@ -383,14 +379,16 @@ class Migrations:
         if not is_inbound and state in BEFORE_EXECUTED:
             left = sum(count_pending_bytes(cluster.store, topic.topic_id) for topic in migration.topics)
         waits = list(
-            self._inbound_waits(cluster, migration) if is_inbound else _find_outbound_waits(cluster, catalog, migration)
+            self._find_inbound_waits(cluster, migration)
+            if is_inbound
+            else _find_outbound_waits(cluster, catalog, migration)
         )
         if not migration.is_automatic and state in NEXT_VERBS:
             names = [address_of("topic", cluster_of(self.address) or "", topic.name) for topic in migration.topics]
             waits.append(finish_command("inbound" if is_inbound else "outbound", *names))
         return replace(_to_migration(catalog, number, migration), bytes_left=left, waits=tuple(waits))
 
-    def _inbound_waits(self, cluster: EmbeddedCluster, migration: MigrationEntry) -> Iterator[str]:
+    def _find_inbound_waits(self, cluster: EmbeddedCluster, migration: MigrationEntry) -> Iterator[str]:
         state = MigrationState(migration.state)
         if state not in BEFORE_EXECUTED | _CLAIMED:
             return
@@ -420,7 +418,7 @@ class Migrations:
 
 
 def _find_migrations(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
-    """Return the migrations that a command continues. Reject migrations with topics that the user has not seen."""
+    """Return the migrations that a command continues. Reject those with topics unknown to the user."""
     numbers: list[int] = []
     for number, migration in list_migrations(cluster.catalog.read()).items():
         names = {topic.name for topic in migration.topics}

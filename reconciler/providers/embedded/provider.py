@@ -1,4 +1,4 @@
-"""Provider of the embedded cluster: observe, bind, apply."""
+"""Provider of embedded clusters."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
 def observe_cluster(
     declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None, *, root: str
 ) -> Observed:
-    """Return the cluster, with its object storage if that is bound."""
+    """Return the cluster, with its object storage if bound."""
     seen = observe_storage(catalog, storage, root)
     is_bound = seen.declared is not None and seen.declared == seen.bound
     changed = {
@@ -122,7 +122,7 @@ def check_new_locations(store: ObjectStore, storage: ObjectStore) -> None:
 
 
 def find_or_create_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
-    """Create a cluster unless it exists. Reject a different cluster in the store."""
+    """Create a cluster unless it exists. Reject a different one."""
     cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
     created_id = create_cluster(store, cluster_id or new_id())
     if cluster_id not in {None, created_id}:
@@ -179,7 +179,7 @@ def _read_fields(draft: Draft) -> dict[str, Value]:
 
 
 def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
-    """Return names and shapes of resources visible to the principal."""
+    """Return names and shapes of resources that the principal may describe."""
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
@@ -260,14 +260,14 @@ class EmbeddedProvider:
         return replace(CAPABILITIES, encryption=self._store.can_encrypt)
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the cluster at the root, or `None` if the root is empty or missing."""
+        """Return the cluster at the root, or `None` if there is none."""
         cluster_file = read_cluster_file(self._store)
         if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
             self._opened = None  # Another cluster has replaced it; drop cached data.
         return None if cluster_file is None else ClusterIdentity("embedded", cluster_file.id, cluster_file.format)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster and its catalog, usually with two GETs."""
+        """Return the cluster and its catalog."""
         if self.identify() is None:
             if self._storage is not None:
                 check_new_locations(self._store, self._storage)  # The plan reports what cannot be created.
@@ -339,12 +339,12 @@ class EmbeddedProvider:
         return refused
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return sizes from heads and manifests of at most 1,000 partitions."""
+        """Return sizes of at most 1,000 partitions."""
         return measure_topics(self._open_cluster(), addresses, cuts)
 
     @property
     def archives(self) -> EmbeddedArchives:
-        """Topics in this cluster's object storage, even if the cluster is lost."""
+        """Topics in the cluster's object storage, even of a lost cluster."""
         who = Permissions.of(self._edge.principal, self._edge.host)
         return EmbeddedArchives(self._declared.address, self._storage, who, lambda: read_cluster_id(self._store))
 
@@ -364,13 +364,13 @@ class EmbeddedProvider:
         return EmbeddedLinks(self._open_cluster(), self._declared.metadata.name)
 
     def describe_topic(self, topic: TopicAddress) -> TopicSizes:
-        """Return bounds and sizes. Sends one listing, and one GET per partition and manifest."""
-        from reconciler.providers.embedded.measures import read_standing
+        """Return bounds and sizes, with one GET per partition and manifest."""
+        from reconciler.providers.embedded.measures import read_topic_sizes
 
-        return read_standing(self._open_cluster(), topic)
+        return read_topic_sizes(self._open_cluster(), topic)
 
     def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield sizes by storage tier. Sends one listing, and one GET per partition and manifest."""
+        """Yield sizes by storage tier, with one GET per partition and manifest."""
         from reconciler.providers.embedded.measures import list_topic_storages
 
         return list_topic_storages(self._open_cluster(), topics)
@@ -419,7 +419,7 @@ class EmbeddedProvider:
         return self._open_cluster().appends(full_name_of(topic))
 
     def open_sink(self, topic: TopicAddress) -> EmbeddedSink:
-        """Return a sink for records of a topic or mirror."""
+        """Return a sink for a topic or mirror."""
         return self._open_cluster().sink(full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:

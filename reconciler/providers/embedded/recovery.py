@@ -55,7 +55,7 @@ _MAX_NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArchives:
-    """Topics in one cluster's object storage; `cluster_id` reads the cluster's id."""
+    """Topics in one cluster's object storage. `cluster_id` reads the cluster's id."""
 
     cluster_address: Address
     storage: ObjectStore | None
@@ -65,24 +65,24 @@ class EmbeddedArchives:
     def find_recovery_sources(
         self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return the sources of new topics. Sends a GET per topic and partition, and a listing for names."""
+        """Return the sources of new topics. Sends a GET per topic and partition."""
         sources = look_up_sources(self.storage, self.cluster_id(), topics, self.who) if topics else {}
         return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return all topics and metadata. Sends a listing, and a GET per topic, partition and part."""
+        """Return all topics and metadata. Sends a GET per topic, partition and metadata part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that were ever detached, with one listing and one GET each."""
+        """Return all topics that were ever detached, with one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
         return list_mountable_topics(self.cluster_address, self.storage)
 
 
 def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
-    """Return the sources of new read replicas. Only the super user may create them."""
+    """Return the sources of new read replicas, which only the super user may create."""
 
     def find_source(address: Address, location: str) -> RecoverableTopic | UserError:
         try:
@@ -100,7 +100,7 @@ def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address,
 def look_up_sources(
     storage: ObjectStore | None, cluster_id: str | None, topics: Mapping[Address, str | None], who: Permissions
 ) -> Recoveries:
-    """Return the sources of new topics, by location or name. Only the super user may use them."""
+    """Return the sources of new topics, by location or name, which only the super user may use."""
 
     def find_source(address: Address, location: str | None) -> RecoverableTopic | UserError:
         try:
@@ -110,11 +110,11 @@ def look_up_sources(
             name = full_name_of(address)
             where = find_location(storage, name) if location is None else TopicLocation.parse(location)
             source = check_recoverable(storage, where, cluster_id)
-            return source if kind_of(address) == "mounting" else _with_groups(source, storage)
+            return source if kind_of(address) == "mounting" else _add_group_offsets(source, storage)
         except UserError as error:
             return error
 
-    def _with_groups(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
+    def _add_group_offsets(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
         """Add group offsets, unless the topic was created on this cluster."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
@@ -136,16 +136,16 @@ def list_archived(
 ) -> Iterator[tuple[str, RecoverableTopic | UserError]]:
     """Yield the topics that one cluster created, by key, in a stable order.
 
-    Errors follow for mounted topics of other clusters, which must be released first.
+    Topics of other clusters that are mounted follow as errors, because they must be released first.
 
     Raises:
-        UserError: There is no object storage, or the cluster's id is missing, ambiguous or unknown there.
+        UserError: There is no object storage, or the cluster's id is ambiguous or unknown there.
     """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
-    cluster_id = cluster_id or _only_cluster_id(storage)
+    cluster_id = cluster_id or _find_only_cluster_id(storage)
     manifests = count_manifests(storage, cluster_id)
-    mounted = dict(_list_foreign_mounted(cluster_id, storage))
+    mounted = dict(_list_foreign_mount_errors(cluster_id, storage))
     if not (manifests or mounted or _has_metadata(storage, cluster_id)) or cluster_id is None:
         _check_chosen_cluster(
             storage, cluster_id, sorted({made_by for made_by, _ in manifests or count_manifests(storage)})
@@ -163,7 +163,7 @@ def list_archived(
     yield from mounted.items()
 
 
-def _only_cluster_id(storage: ObjectStore) -> str | None:
+def _find_only_cluster_id(storage: ObjectStore) -> str | None:
     cluster_ids = {made_by for made_by, _ in count_manifests(storage)} | set(list_stored_clusters(storage))
     return cluster_ids.pop() if len(cluster_ids) == 1 else None
 
@@ -172,8 +172,8 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
     return cluster_id is not None and storage.get(build_metadata_key(cluster_id)) is not None
 
 
-def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
-    """Yield errors for mounted topics that other clusters created: a Mounting restores them, not a recovery."""
+def _list_foreign_mount_errors(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
+    """Yield errors for mounted topics of other clusters, which a Mounting restores, not a recovery."""
     for place, ownership in iter_ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
@@ -215,7 +215,7 @@ def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: 
     """Return a cluster's stored metadata; `None` if it is missing or the cluster's id is ambiguous."""
     if storage is None:
         return None
-    cluster_id = cluster_id or _only_cluster_id(storage)
+    cluster_id = cluster_id or _find_only_cluster_id(storage)
     if cluster_id is None:
         return None
     try:
@@ -263,7 +263,7 @@ def _key_offsets_by_location(offsets: OffsetsByLocation) -> Iterator[tuple[str, 
 def _list_inventory(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Return a catalog's resources by address. Undeclarable ones are added to `left_out`."""
+    """Return a catalog's resources by address. Add those that cannot be declared to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -292,7 +292,7 @@ def _undeclarable_error(error: UserError | ValueError) -> UserError:
 
 
 def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
-    """Return the locations from which a batch recovers topics, by address of the new topic."""
+    """Return the locations of topics that actions recover, by address of the new topic."""
     return {
         action.address: str(action.parameters[_FROM])
         for action in actions
@@ -301,7 +301,7 @@ def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | Non
 
 
 def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]:
-    """Return the source locations of a batch's new read replicas, by address."""
+    """Return the source locations of new read replicas, by address."""
     return {
         action.address: action.after.spec.read_replica_of
         for action in actions
@@ -350,6 +350,6 @@ def complete_recoveries(
 
 
 def build_recovery_result(results: Mapping[str, ReconcilerError | None]) -> MaintenanceJobResult:
-    """Return the result of the recovery job from each topic's error."""
+    """Return the recovery job's result from each topic's error."""
     errors = tuple(error for error in results.values() if error is not None)
     return MaintenanceJobResult("topic", len(results) - len(errors), failed=len(errors), errors=errors)

@@ -1,4 +1,4 @@
-"""Conversion of catalog entries to resources, and of actions to catalog changes. Pure."""
+"""Pure conversion of catalog entries to resources, and of actions to catalog changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class TopicModels:
-    """Factory of topics. They are copies of a validated model, and share equal specs."""
+    """Factory of topics, which are copies of a validated model and share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
@@ -56,7 +56,7 @@ class TopicModels:
 
 
 def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
-    """Return the fate of each topic's remote objects after its deletion, by full name."""
+    """Return what becomes of deleted topics' remote objects, by full name."""
     return {
         name: RemoteRemains(
             str(get_topic_location(name, entry, cluster_id)),
@@ -165,7 +165,7 @@ def to_namespace_entry(namespace: Namespace) -> NamespaceEntry:
 
 
 def to_topic_shape(topic: Topic) -> TopicShape:
-    """Return the shape of a new topic. Its partitions must be declared."""
+    """Return the shape of a new topic with declared partitions."""
     if topic.spec.partitions is None:
         raise UserError(f"{topic.address}: spec.partitions is missing", hint="Set spec.partitions.")
     return TopicShape(
@@ -200,7 +200,7 @@ def _list_limits(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
 def list_mountings(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
 ) -> dict[Address, Observed]:
-    """Return the newest recorded migration by address of its mounting or topic."""
+    """Return the newest migration by address of its mounting or topic."""
     mountings: dict[Address, Observed] = {}
     for number in sorted(map(int, catalog.migrations)):
         migration = catalog.migrations[str(number)]

@@ -22,7 +22,7 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.transitions import TransitionDriver
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.models import create_link_spec
+from reconciler.providers.models import to_link_entry
 from reconciler.providers.protocol import Edge
 from reconciler.providers.protocol_links import Links
 from reconciler.records.log import ObservedSource, OffsetRange
@@ -103,7 +103,7 @@ class Linked:
     def half(self, here: str, there: str, name: str = LINK, **spec: Any) -> None:
         asked = {"source": there, "mode": "bidirectional", **spec}
         declared = MirrorLink.model_validate({"metadata": {"name": name, "cluster": here}, "spec": asked})
-        self.cluster(here).create_link(name, create_link_spec(declared, self.new_id()))
+        self.cluster(here).create_link(name, to_link_entry(declared, self.new_id()))
 
     def mirror(
         self, destination: str, source: str, full_name: str = ORDERS, link: str = LINK, *, name: str | None = None

@@ -7,7 +7,7 @@ import pytest
 from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
-from reconciler.providers.models import create_link_spec
+from reconciler.providers.models import to_link_entry
 from tests.embedded.links.linked import (
     LINK,
     ORDERS,
@@ -201,7 +201,7 @@ def test_why_a_transition_does_not_end_is_told_by_code_until_it_is_mended() -> N
     assert (seen.status, seen.trouble and seen.trouble.code) == ("PENDING_SYNCHRONIZE", "INVALID_REQUEST_ERROR")
     assert seen.trouble is not None
     assert "does not exist" in seen.trouble.message
-    linked.west.create_link(LINK, create_link_spec(half.declared, "link-again"))
+    linked.west.create_link(LINK, to_link_entry(half.declared, "link-again"))
     linked.driver().drive("east", ORDERS)
     assert (linked.status("east"), linked.status("west")) == ("STOPPED", "ACTIVE")
     assert linked.seen("east").trouble is None

@@ -108,7 +108,7 @@ def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> 
 def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> None:
     refused = Topic(error_code=29, name="orders", topic_id=UUID(int=0), is_internal=False, partitions=[])
     look = ClusterObserver(cast("KafkaClient", None), "west", ClusterNaming(".", {}), Scope(), frozenset(), None)
-    seen = dict(look.observed({"orders": _parse_topic(refused)}, {}, []))[Address("topic/west/orders")]
+    seen = dict(look.list_observed({"orders": _parse_topic(refused)}, {}, []))[Address("topic/west/orders")]
     assert seen.hidden is not None
     assert seen.incarnation is None
 
@@ -119,6 +119,6 @@ def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
     entries = build_link_changes("dr", link) | build_mirror_changes("orders", mirror)
     topics = {"orders": TopicMetadata("orders", "1", is_internal=False, replicas=((1,),), error=29)}
     look = ClusterObserver(cast("KafkaClient", None), "east", ClusterNaming(".", {}), Scope(), frozenset(), None)
-    before = dict(look.observed(topics, {}, []))
+    before = dict(look.list_observed(topics, {}, []))
     found = overlay_links(before, (cast("Entries", entries), topics, {}), "east", None)
     assert str(found[Address("mirror/east/orders")].hidden) == str(before[Address("topic/east/orders")].hidden)

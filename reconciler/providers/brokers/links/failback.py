@@ -1,7 +1,7 @@
-"""Failback: the source of a stopped mirror becomes the mirror of that mirror.
+"""Failback: the source of a stopped mirror becomes its mirror.
 
 Brokers cannot truncate the end of a log. Partitions with records that the mirror never got are emptied and copied
-again. Others continue by the inverted offset map.
+again; others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 _COUNT_LIMIT: Final = 200_000
-"""Largest range in which a plan counts records. Of longer ranges it reads one batch and counts offsets."""
+"""Largest range whose records a plan counts. Of a longer range, it counts the offsets."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ class Failback:
                 raise
 
     def read_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return the offset maps of an active or stopped mirror by partition."""
+        """Return an active or stopped mirror's offset maps by partition."""
         topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
     def find_diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return the ranges that contain records at or after the offsets `cuts`."""
+        """Return the ranges with records at or after the offsets `cuts`."""
         topic, seen = self._find_topic(full_name)
         ranges = self._find_ranges(topic, seen, cuts)
         if ranges:
@@ -124,7 +124,7 @@ class Failback:
         return tuple(diverged for diverged in ranges if diverged.records)
 
     def empty_diverged_partitions(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Empty the mirror's partitions whose records the source never got, and return the deleted ranges."""
+        """Delete the records that the mirror's source never got, and return the deleted ranges."""
         full_name, link = mirror.name, mirror.link
         topic, seen = self._find_topic(full_name)
         current = self.site.read_states().require_mirror(topic, full_name, seen.id)
@@ -251,7 +251,7 @@ class Failback:
                 self.may_go_on()
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
-        """Create or extend the topic for diverged records, and return its name and id."""
+        """Create or extend the topic for diverged records; return its name and id."""
         from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
 
         topic, seen = self.site.read_topic(side)
@@ -269,7 +269,7 @@ class Failback:
         return topic, seen.id
 
     def _delete_earlier_progress(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
-        """Delete the progress of an earlier restore. It covers smaller offsets, or a deleted topic of this name."""
+        """Delete the progress of an earlier restore, which covers smaller offsets or a deleted topic."""
 
         def decide(entries: Entries) -> Changes:
             known = entries.get(progress_key(*place))
@@ -294,7 +294,7 @@ def open_seals(site: LinkSite) -> Seals:
 
 
 def invert_offset_map(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
-    """Invert an offset map; source offsets from `cut` on are omitted."""
+    """Invert an offset map, without source offsets from `cut` on."""
     inverted = []
     for piece in pieces:
         length = piece.length if cut is None else min(piece.length, cut - piece.source)

@@ -33,7 +33,7 @@ def find_foreign_records(
     is_stopped: bool = False,
     on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
-    """Return foreign records in mirrors by full name, in order. Other topics are ignored.
+    """Return foreign records in mirrors, in order, by full name. Other topics are ignored.
 
     `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that cannot be
     read; without it their error is raised.
@@ -85,7 +85,7 @@ class _Partition:
     number: int
     offsets: OffsetMap
     commits: int | None
-    """Number of transactions that left a marker; `None` if an earlier version did not count them."""
+    """Number of transactions that left a marker; `None` if an earlier version copied."""
 
     @classmethod
     def from_entries(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
@@ -102,7 +102,7 @@ class _Partition:
     def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
-        If there are no more gaps than transactions, a gap of one offset is a marker, except the first gap.
+        If there are no more gaps than transactions, every one-offset gap but the first is a marker.
         """
         gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
@@ -129,7 +129,7 @@ class _Partition:
             for batch in log.read(self.number, span):
                 offsets = batch.column("offset").to_numpy()
                 for offset in offsets[self.offsets.find_sources(offsets) < 0].tolist():
-                    if run is not None and not self._is_ours_between(run.end, offset):
+                    if run is not None and not self._has_copied_between(run.end, offset):
                         run = ForeignRecords(self.number, run.start, offset + 1, run.records + 1)
                         continue
                     if run is not None:
@@ -138,6 +138,6 @@ class _Partition:
         if run is not None:
             yield run
 
-    def _is_ours_between(self, start: int, end: int) -> bool:
+    def _has_copied_between(self, start: int, end: int) -> bool:
         at = self.offsets.find_source(start)
         return self.offsets.find_source(end) != at

@@ -1,7 +1,7 @@
 """Create, change and delete mirrors.
 
-The ledger records the end of mirroring first, so that no copier starts. The mirror is PENDING_STOPPED until all
-running copiers are fenced. A repeated request continues from there.
+The ledger records the end of mirroring first, so that no copier starts. Until running copiers are fenced, the mirror is
+PENDING_STOPPED, and a repeated request continues.
 """
 
 from __future__ import annotations
@@ -67,18 +67,15 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import TopicMetadata
 
 
-# Fence copiers by taking over their transactional ids.
-
-
 _MOVED: Final = frozenset({14, 15, 16})
 """Error codes of a coordinator that is loading or has moved to another broker."""
 _RETRIED: Final = _MOVED | {51}
-"""Error codes to retry; 51 means that the coordinator is still ending the fenced producer's transaction."""
+"""Error codes to retry; 51 means that the fenced producer's transaction is still ending."""
 _PAUSE_S: Final = 0.05
 
 
 def fence_producers(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
-    """Fence producers and abort their open transactions."""
+    """Fence producers by taking over their transactional ids, which aborts open transactions."""
     left = sorted(transactional_ids)
     until = monotonic() + WAIT_S
     while left:
@@ -123,7 +120,7 @@ class LinkChanges:
     site: LinkSite
     may_go_on: Callable[[], None] = skip_check
 
-    def request(
+    def request_verb(
         self, full_names: Mapping[str, str], verb: str, operation: str = ""
     ) -> dict[str, str | ReconcilerError]:
         """Request a verb for mirrors, and return topic ids or errors. Idempotent.
@@ -142,7 +139,7 @@ class LinkChanges:
 
         return self._carry_out_decisions(full_names, topics, decide)
 
-    def request_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
+    def request_verb_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
         """Request a verb only for mirrors that have not carried it out."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
@@ -224,7 +221,7 @@ class LinkChanges:
         self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
     ) -> None:
         self.may_go_on()
-        # Copiers of partitions added before the ledger write may run, so read partitions again. Both responses count,
+        # Partitions added before the ledger write may have running copiers, so read them again. Both responses count,
         # because a broker may lag.
         now = self.site.read_topics(shut)
         fence_producers(
@@ -300,7 +297,7 @@ class LinkChanges:
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
-# Mirrors are recorded before creation, so that the link of a new topic is known.
+# Mirrors are recorded before creation, so that a new topic's link is known.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -308,7 +305,7 @@ _ALL: Final = (*STATES, PROGRESS, MAP)
 
 @dataclass(frozen=True, slots=True)
 class NewMirror:
-    """Mirror to create: full name and shape of its source, and its own configs."""
+    """Mirror to create: its source's name and shape, and its own configs."""
 
     source: str
     shape: SourceTopic
@@ -325,7 +322,7 @@ class MirrorCreation:
     may_go_on: Callable[[], None] = skip_check
 
     def create_mirrors(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link by full name, and return topic ids or errors. Existing mirrors do not change."""
+        """Create mirrors of a link, and return topic ids or errors. Existing mirrors do not change."""
         results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.read_topics([self.site.naming.to_physical(name) for name in wanted])
         existing = {topic: seen for topic, seen in topics.items() if not seen.error}
@@ -380,7 +377,7 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(link), lambda entries: _build_removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link and the entries of its stopped mirrors. Their topics stay as ordinary topics (F-C-091)."""
+        """Remove a link and its stopped mirrors' entries. Their topics stay as ordinary topics (F-C-091)."""
         ids = {topic: seen.id for topic, seen in self.site.read_topics().items()}
         silent = [
             topic
@@ -423,7 +420,7 @@ class MirrorCreation:
         existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
     ) -> LinkStates:
-        """Record new mirrors before their topics exist. Entries of deleted topics with these names are removed."""
+        """Record new mirrors before creating their topics, replacing entries of deleted topics."""
 
         def decide(entries: Entries) -> Changes:
             states = parse_states(entries)
@@ -492,9 +489,9 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(link), decide)
 
     def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
-        """Update a topic that a crashed process created to its source.
+        """Update a topic, left by a crashed process, to match its source.
 
-        A topic without the pinned configs does not change, because another user may have created it.
+        A topic without the pinned configs may be another user's, and does not change.
         """
         ((_, configs),) = self.site.client.read_configs([seen.name])
         own = {} if isinstance(configs, int) else select_own_configs(configs)

@@ -1,7 +1,6 @@
 """Sync of a link's group offsets and access rules, and protection of its mirrors.
 
-A synced offset and the previous one are recorded before the commit. Any other offset is the group's own commit, which
-is not overwritten.
+A synced offset and the previous one are recorded before the commit. Any other offset is the group's own, and stays.
 """
 
 from __future__ import annotations
@@ -57,20 +56,20 @@ if TYPE_CHECKING:
 SYNCED_OFFSETS: Final = "brought"
 """Kind of a group's entry: synced and previous offset by topic and partition."""
 _HAS_MEMBERS: Final = frozenset({25, 68, 82})
-"""Error codes of groups with members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP and similar."""
+"""Error codes for groups with members: NON_EMPTY_GROUP, UNKNOWN_MEMBER_ID and similar."""
 
 _Committed = dict[tuple[str, int], GroupPosition]
 
 
 def compute_group_versions(site: LinkSite, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
-    """Return a digest of each group's commits, or the error if they may not be read."""
+    """Return a digest of each group's commits, or an error if they may not be read."""
     readable, refused = _read_positions(site, [group for group in read_group_states(site.client) if is_wanted(group)])
     versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in readable.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
 
 def read_group_offsets(site: LinkSite, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return committed offsets of groups, by full names of existing topics."""
+    """Return groups' committed offsets, by full names of existing topics."""
     existing = site.read_topics()
     return {
         group: {
@@ -138,7 +137,7 @@ class _OffsetSync:
             if is_clamped:
                 clamped.add(group)
             if group in self.members and wanted:
-                results[group] = GroupOffsetsResult(reading=self._full_names(wanted))
+                results[group] = GroupOffsetsResult(reading=self._to_full_names(wanted))
                 continue
             for place, at in wanted.items():
                 by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
@@ -167,7 +166,7 @@ class _OffsetSync:
                 self._new_offsets[group] = {**self._new_offsets.get(group, {}), **news}
                 after = {
                     **known,
-                    **{place: (at.offset, _offset_or_unset(current.get(place))) for place, at in news.items()},
+                    **{place: (at.offset, _get_offset(current.get(place))) for place, at in news.items()},
                 }
                 if after != known:
                     changes[key] = _format_offsets(after)
@@ -179,11 +178,11 @@ class _OffsetSync:
         news = self._new_offsets.get(group, {})
         try:
             if news and not self._commit(group, news):
-                return GroupOffsetsResult(reading=self._full_names(news))
+                return GroupOffsetsResult(reading=self._to_full_names(news))
         except ReconcilerError as error:
             return error
         return GroupOffsetsResult(
-            is_changed=bool(news), is_clamped=is_clamped, own=self._full_names(self.own.get(group, ()))
+            is_changed=bool(news), is_clamped=is_clamped, own=self._to_full_names(self.own.get(group, ()))
         )
 
     def _translate(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
@@ -229,21 +228,21 @@ class _OffsetSync:
                 raise translate_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
         return True
 
-    def _full_names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    def _to_full_names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
         return tuple(sorted({self.site.naming.to_full_name(topic) for topic, _ in places}))
 
 
 def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
-    """Return whether a group's offset is the synced one, or the previous one of an uncommitted sync."""
+    """Return whether a group's offset is the synced one, or the one before an uncommitted sync."""
     return current is None or current.offset in synced
 
 
 def _has_own_commit(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
-    """Return whether the group itself has committed an offset after the sync."""
-    return not _was_synced(current, synced) and _offset_or_unset(current) != wanted.offset
+    """Return whether the group itself committed after the sync."""
+    return not _was_synced(current, synced) and _get_offset(current) != wanted.offset
 
 
-def _offset_or_unset(position: GroupPosition | None) -> int:
+def _get_offset(position: GroupPosition | None) -> int:
     return -1 if position is None else position.offset
 
 
@@ -284,7 +283,7 @@ _FEW: Final = 3
 
 
 def read_rules(site: LinkSite) -> AccessRules:
-    """Return the access rules of topics and known namespaces, in two requests."""
+    """Return the access rules of topics and known namespaces."""
     return _read_rules(site, site.read_topics())
 
 
@@ -315,7 +314,7 @@ class _RuleChange:
 
 
 def sync_rules(site: LinkSite, link: str, wanted: AccessRules) -> int:
-    """Sync a source's access rules to mirrors and known namespaces, and return the number of changed ones."""
+    """Sync a source's access rules to mirrors and known namespaces; return how many changed."""
     topics = site.read_topics()
     states = site.read_states().select_live({name: seen.id for name, seen in topics.items()})
     places = _plan_rule_changes(site, states, link, wanted, _read_rules(site, topics))
@@ -396,12 +395,11 @@ def _raise_errors(answers: list[tuple[int, str]], site: LinkSite) -> None:
             raise translate_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
-# Mirrors are protected by rules that deny WRITE to all allowed principals except the link's. These denials are recorded
-# before creation and until removal.
+# Rules that deny WRITE to all allowed principals except the link's protect mirrors.
 
 
 def protect_mirrors(site: LinkSite, link: str) -> int:
-    """Update the denials on a link's mirrors to the access rules, and return the number of changed mirrors."""
+    """Update the denials on a link's mirrors to the access rules; return how many mirrors changed."""
     states = site.read_states()
     mirrors = dict(states.list_mirrors(link))
     is_on = states.require_link(link).declared.get("protect") == "acl"
@@ -450,7 +448,7 @@ def _find_writers(
 def deny_writes(
     site: LinkSite, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
 ) -> int:
-    """Deny WRITE to exactly these principals, by flat mirror name, and return the number of changed mirrors."""
+    """Deny WRITE to exactly these principals, by flat mirror name; return how many mirrors changed."""
     mirrors = {topic: mirror for topic, mirror in site.read_states().mirrors.items() if topic in wanted}
     if not any(mirror.denied or wanted[topic] for topic, mirror in mirrors.items()):
         return 0
@@ -480,7 +478,7 @@ def deny_writes(
 
 
 def remove_denials(site: LinkSite, mirrors: Mapping[str, RecordedMirror]) -> None:
-    """Remove the denials of mirrors, by flat name. The caller updates the ledger."""
+    """Remove the denials of mirrors, given by flat name. The caller updates the ledger."""
     gone = sorted(binding for topic, mirror in mirrors.items() for binding in _list_removed_denials(topic, mirror, ()))
     _raise_errors(delete_bindings(site.client, gone) if gone else [], site)
 

@@ -47,11 +47,11 @@ class LinkSite:
         return self.client.name
 
     def read_states(self) -> LinkStates:
-        """Return the links and mirrors, including mirrors whose topics do not exist."""
+        """Return links and mirrors, including mirrors without topics."""
         return parse_states(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicMetadata) -> None:
-        """Reject an active mirror, because brokers would accept records in it."""
+        """Reject an active mirror, in which brokers would accept records."""
         states = self.read_states().select_live({seen.name: seen.id})
         mirror = states.mirrors.get(seen.name)
         if mirror is None or not mirror.is_mirroring:
@@ -71,7 +71,7 @@ class LinkSite:
         return {name: topic for name, topic in self.client.read_topics(names).items() if not topic.error}
 
     def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
-        """Return errors of topics that exist but are not visible: the controller refuses to create them."""
+        """Return errors of existing but invisible topics, which the controller refuses to create."""
         from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415 - lazy import
 
         if not names:
@@ -91,7 +91,7 @@ class LinkSite:
     def create_topics(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Create topics from partitions and configs by full name, and return each id or error.
+        """Create topics from (partitions, configs) by full name; return each id or error.
 
         Existing topics with equal partitions and configs count as created.
         """
@@ -100,7 +100,7 @@ class LinkSite:
             for name, (partitions, configs) in topics.items()
         }
         return self._apply(
-            {name: self._pending_change(name, is_creation=True, new_spec=spec) for name, spec in specs.items()},
+            {name: self._build_pending_change(name, is_creation=True, new_spec=spec) for name, spec in specs.items()},
             may_go_on,
         )
 
@@ -118,7 +118,7 @@ class LinkSite:
             changes.append(Change("partitions", before[0], after[0]))
         if not changes:
             return
-        change = self._pending_change(
+        change = self._build_pending_change(
             full_name,
             configs={key: after[1][key] for key in keys},
             partitions=after[0] if after[0] != before[0] else None,
@@ -131,9 +131,9 @@ class LinkSite:
     def delete_topics(
         self, topics: Mapping[str, str], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Delete topics, given as ids by full name, and return their errors."""
+        """Delete topics, given as ids by full name; return their errors."""
         gone = {
-            name: self._pending_change(name, is_deletion=True, incarnation=topic_id)
+            name: self._build_pending_change(name, is_deletion=True, incarnation=topic_id)
             for name, topic_id in topics.items()
         }
         return self._apply(gone, may_go_on)
@@ -149,7 +149,7 @@ class LinkSite:
             for name, outcome in zip(changes, outcomes, strict=True)
         }
 
-    def _pending_change(self, full_name: str, **fields: Any) -> PendingChange:
+    def _build_pending_change(self, full_name: str, **fields: Any) -> PendingChange:
         from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415 - as above
 
         address = address_of("mirror", self.cluster, full_name)
@@ -157,7 +157,7 @@ class LinkSite:
 
 
 def create_ledger_topic(client: KafkaClient) -> None:
-    """Create the ledger's topic with up to three replicas unless it exists."""
+    """Create the ledger's topic, with up to three replicas, unless it exists."""
     from reconciler.providers.brokers import admin  # noqa: PLC0415 - lazy import
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
@@ -175,7 +175,7 @@ _LEADERLESS: Final = "no leader"
 def read_source_topics(
     client: KafkaClient, topics: Mapping[str, TopicMetadata], ledger: Ledger
 ) -> dict[str, SourceTopic]:
-    """Return the properties that mirrors follow, by flat name. Configs are those set on topics or brokers.
+    """Return the properties that mirrors follow, by flat name, with configs set on topics or brokers.
 
     Topics whose configs may not be described are omitted. A sealed topic has the configs before the seal.
     """
@@ -198,7 +198,7 @@ def _select_set_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
 
 
 def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
-    """Return the topics offered to a link by full name, with two requests and the ledger."""
+    """Return the topics offered to a link, by full name."""
     names = None if only is None else {site.naming.to_physical(name) for name in only}
     seen = site.client.read_topics(names)
     visible = {name: entry for name, entry in seen.items() if not entry.error and not is_internal(entry)}
@@ -219,7 +219,7 @@ def read_marks(site: LinkSite) -> dict[str, TopicMark]:
     """Return all topics by full name, with a mark per partition that changes with its records."""
     try:
         return _read_marks_once(site)
-    except NotFoundError:  # A topic deleted in the meantime makes the whole request fail.
+    except NotFoundError:  # A topic deleted meanwhile makes the whole request fail.
         return _read_marks_once(site)
 
 

@@ -1,7 +1,7 @@
 """States of links and mirrors, in the ledger and as an inventory.
 
-Mirrors are stored with the topic's id, so that a recreated topic is not a mirror. A mirror in state `CREATING` may
-have no topic yet. It is neither shown nor copied.
+Mirrors are stored with the topic's id, so that a recreated topic is not a mirror. A mirror in state `CREATING` may lack
+its topic, and is neither shown nor copied.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RecordedMirror:
     entry: MirrorEntry
     opening: Operation | None = None
     denied: tuple[str, ...] = ()
-    """Principals that the link denies WRITE. Recorded before the rules are created and until they are removed."""
+    """Principals that the link denies WRITE, recorded before the rules exist and until they are deleted."""
 
     @property
     def is_mirroring(self) -> bool:
@@ -103,7 +103,7 @@ class LinkStates:
     mirrors: Mapping[str, RecordedMirror]
 
     def find_link(self, mirror: RecordedMirror) -> NamedObjects | None:
-        """Return the name and entry of a mirror's link, or `None` if the link was deleted."""
+        """Return the name and entry of a mirror's link, or `None` if it was deleted."""
         link = self.links.get(mirror.link)
         return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
@@ -121,7 +121,7 @@ class LinkStates:
         return self.links[name]
 
     def require_mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
-        """Return an active or stopped mirror; raise if there is none. `topic_id` is the current topic's id."""
+        """Return an active or stopped mirror; raise if the topic with id `topic_id` is none."""
         mirror = self.mirrors.get(topic)
         if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
             raise NotFoundError(
@@ -137,7 +137,7 @@ class LinkStates:
                 yield topic, mirror
 
     def select_live(self, ids: Mapping[str, str]) -> LinkStates:
-        """Return the states without mirrors whose topics do not exist; `ids` are current topic ids by name."""
+        """Return the states without mirrors of missing topics; `ids` are topic ids by name."""
         existing = {
             name: mirror
             for name, mirror in self.mirrors.items()
@@ -146,7 +146,7 @@ class LinkStates:
         return replace(self, mirrors=existing)
 
     def list_creating_topics(self, link: str) -> frozenset[str]:
-        """Return flat names of mirrors that a link is creating, even if their process crashed."""
+        """Return flat names of mirrors in creation, even by a crashed process."""
         return frozenset(
             name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
         )
@@ -183,7 +183,7 @@ def build_mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
 _NO_LIMIT: Final = str(2**63 - 2)
-"""Effectively unlimited. One less than the value that users declare distinguishes both."""
+"""Effectively unlimited. It differs by one from the value that users declare."""
 PINNED: Final[Mapping[str, str]] = {
     "message.timestamp.after.max.ms": _NO_LIMIT,
     "message.timestamp.before.max.ms": _NO_LIMIT,
@@ -199,7 +199,7 @@ def list_synced_keys(link: LinkEntry) -> frozenset[str]:
 
 
 def is_declared_config(key: str, value: str) -> bool:
-    """Return whether a mirror's config may be user-declared: its value differs from the pinned one."""
+    """Return whether a mirror's config may be user-declared: its value is not the pinned one."""
     return key not in KEPT and PINNED.get(key) != value
 
 
@@ -222,9 +222,6 @@ def resolve_synced_configs(
         pinned = default if default is not None and destination.defaults.get(key, default) != default else None
         taken[key] = KEPT.get(key) or source.configs.get(key, PINNED.get(key, pinned))
     return taken
-
-
-# Links and mirrors in an inventory.
 
 
 def overlay_links(
@@ -285,7 +282,7 @@ def find_creating_topics(entries: Entries) -> frozenset[str]:
 
 
 def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
-    """Return the ledger's mirrors with these names. Brokers report no id of topics that may not be described."""
+    """Return the ledger's mirrors with these names, for topics whose ids brokers hide."""
     states = parse_states(entries)
     mirrors: dict[str, MirrorTopic] = {}
     for topic in names:

@@ -46,20 +46,20 @@ class KafkaSyncs:
     site: LinkSite
 
     def read_metadata_version(self) -> str:
-        """Return a digest of topics, configs, access rules and links. Records and groups do not change it."""
+        """Return a digest of topics, configs, access rules and links, but not of records and groups."""
         return link_site.compute_version(self.site)
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return the topics that the connected principal can read. `principal` is ignored."""
+        """Return the topics that the connected principal, not `principal`, can read."""
         del principal
         return link_site.list_offered_topics(self.site, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return a digest of each wanted group, or the error if it may not be read."""
+        """Return a digest of each wanted group, or an error if it may not be read."""
         return link_groups.compute_group_versions(self.site, is_wanted)
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return committed offsets of groups in existing topics."""
+        """Return groups' committed offsets in existing topics."""
         return link_groups.read_group_offsets(self.site, groups)
 
     def list_access_rules(self) -> AccessRules:
@@ -74,7 +74,7 @@ class KafkaSyncs:
         )
 
     def update_mirrors(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Update mirrors to the partitions and configs of their sources, and return errors by full name."""
+        """Update mirrors to their sources' partitions and configs; return errors by full name."""
         if not followed:
             return {}
         states = self.site.read_states()
@@ -144,7 +144,7 @@ class KafkaSyncs:
             self.site.ledger.change(build_writer_id(link), partial(decide, topics))
 
     def create_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors for source topics that the link's auto-create filters match."""
+        """Create mirrors of source topics that match the link's auto-create filters."""
         if not wanted:
             return {}
         states = self.site.read_states()
@@ -163,15 +163,15 @@ class KafkaSyncs:
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Commit offsets of groups in mirrors, translated by the offset maps."""
+        """Commit group offsets in mirrors, translated by the offset maps."""
         return link_groups.sync_group_offsets(self.site, groups)
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
-        """Sync access rules of a source, and return the number of changed mirrors and namespaces."""
+        """Sync a source's access rules; return how many mirrors and namespaces changed."""
         return link_groups.sync_rules(self.site, link, rules)
 
     def protect_mirrors(self, link: str) -> int:
-        """Update the denials on a link's mirrors, and return the number of changed mirrors."""
+        """Update the denials on a link's mirrors; return how many mirrors changed."""
         return link_groups.protect_mirrors(self.site, link)
 
 

@@ -42,8 +42,8 @@ from reconciler.providers.models import (
     MirrorEntries,
     apply_declared_changes,
     convert_changes,
-    create_link_spec,
     read_planned_source,
+    to_link_entry,
     to_observed_link,
     to_observed_mirror,
 )
@@ -86,7 +86,7 @@ class KafkaLinks(MirrorEntries):
 
     site: LinkSite
     log: Callable[[str], TopicLog] | None = None
-    """Opens a topic's log by full name. Only a failback that keeps diverged records needs it."""
+    """Opens a topic's log by full name. Only failbacks that keep diverged records need it."""
 
     @property
     def job_steps(self) -> KafkaLinks:
@@ -101,11 +101,11 @@ class KafkaLinks(MirrorEntries):
         return KafkaSyncs(self.site)
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace a mirror's entry with the result of `decide` in one ledger write."""
+        """Replace a mirror's entry with the result of `decide`."""
         LinkChanges(self.site).change_mirror(full_name, self.read_mirror(full_name).link, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace a link's entry with the result of `decide` in one ledger write."""
+        """Replace a link's entry with the result of `decide`."""
         LinkChanges(self.site).change_link(name, decide)
 
     def now_ms(self) -> int:
@@ -124,7 +124,7 @@ class KafkaLinks(MirrorEntries):
         """Do nothing, because a running job has its rows in memory."""
 
     def list_links(self) -> Sequence[ObservedLink]:
-        """Return the links by name. Reads only the ledger."""
+        """Return the links by name."""
         return [
             to_observed_link(name, self.site.cluster, link)
             for name, link in sorted(self.site.read_states().links.items())
@@ -133,7 +133,7 @@ class KafkaLinks(MirrorEntries):
     def list_mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
-        """Return mirrors whose topics exist, by full name. Reads the ledger and sends one request."""
+        """Return mirrors with existing topics, by full name."""
         states = self.site.read_states()
         wanted = [
             topic
@@ -163,7 +163,7 @@ class KafkaLinks(MirrorEntries):
         return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return errors by full name for mirrors outside `shown` that may not be described."""
+        """Return errors by full name for undescribable mirrors outside `shown`."""
         states = self.site.read_states()
         silent = {
             topic: mirror.name
@@ -179,7 +179,7 @@ class KafkaLinks(MirrorEntries):
         }
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return an active or stopped mirror; raise if there is none."""
+        """Return an active or stopped mirror; raise if none exists."""
         topic, seen = self.site.read_topic(full_name)
         states = self.site.read_states()
         if seen is None:
@@ -187,7 +187,7 @@ class KafkaLinks(MirrorEntries):
         return _describe_mirror(self.site, states, states.require_mirror(topic, full_name, seen.id), seen)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return a mirror's copied positions in source offsets. Another topic has its own positions."""
+        """Return a mirror's copied positions in source offsets, or another topic's own positions."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
             self.site.read_topic(full_name)
@@ -195,7 +195,7 @@ class KafkaLinks(MirrorEntries):
         return positions[full_name]
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return the positions of existing topics. Reads the ledger, and sends a few requests per leader."""
+        """Return the positions of existing topics."""
         names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         topics = self.site.read_topics(sorted(names))
         entries = self.site.ledger.read(LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
@@ -211,12 +211,14 @@ class KafkaLinks(MirrorEntries):
                 for number in range(len(topics[topic].replicas))
             }
             if topic in own:
-                copied = {number: _add_copied(positions[names[topic]][number], at) for number, at in copied.items()}
+                copied = {
+                    number: _add_source_position(positions[names[topic]][number], at) for number, at in copied.items()
+                }
             positions[names[topic]] = copied
         return positions
 
     def read_newest_timestamps(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
-        """Return the latest copied timestamps of mirrors in ms, by partition, if known."""
+        """Return mirrors' latest copied timestamps in ms, by partition, if known."""
         names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         newest_by_topic: dict[str, dict[int, int]] = {}
         for (_, topic, number, *_), progress in self.site.ledger.read(PROGRESS).items():
@@ -228,10 +230,10 @@ class KafkaLinks(MirrorEntries):
     def request_verb(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a verb for a mirror. If it stops the mirror, copiers are fenced on return."""
-        result = self._make_changes(may_go_on).request({full_name: self.read_mirror(full_name).link}, verb, operation)[
-            full_name
-        ]
+        """Request a verb for a mirror. If it stops mirroring, copiers are fenced on return."""
+        result = self._make_changes(may_go_on).request_verb(
+            {full_name: self.read_mirror(full_name).link}, verb, operation
+        )[full_name]
         if isinstance(result, ReconcilerError):
             raise result
         return self.read_mirror(full_name)
@@ -239,7 +241,7 @@ class KafkaLinks(MirrorEntries):
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Seal a topic, and make it the mirror of `of`, its own mirror."""
+        """Seal a topic, and make it the mirror of its own mirror `of`."""
         self._make_failback(may_go_on).make_mirror(full_name, of, operation)
         return self.read_mirror(full_name)
 
@@ -264,15 +266,15 @@ class KafkaLinks(MirrorEntries):
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = skip_check
     ) -> Mapping[int, TruncatedPartition]:
-        """Empty partitions with records that the mirror never got."""
+        """Empty the mirror's partitions with records that its source never got."""
         return self._make_failback(may_go_on).empty_diverged_partitions(self.read_mirror(full_name), operation)
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
-        """Return the ranges of a topic's records that its mirror never got. Reads these records."""
+        """Return the ranges of a topic's records that its mirror never got."""
         return self._make_failback(skip_check).find_diverged(full_name, cuts)
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return the offset maps of an active or stopped mirror by partition."""
+        """Return an active or stopped mirror's offset maps by partition."""
         return self._make_failback(skip_check).read_maps(full_name)
 
     def record_agreement(
@@ -294,7 +296,7 @@ class KafkaLinks(MirrorEntries):
         )
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Record a new mirror's first source offsets and its copiers' progress, in one write."""
+        """Record a new mirror's first source offsets, and its copiers' progress."""
         topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -374,7 +376,7 @@ def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | Non
     )
 
 
-def _add_copied(own: Position, copied: Position) -> Position:
+def _add_source_position(own: Position, copied: Position) -> Position:
     return replace(
         own,
         source_topic_id=copied.source_topic_id,
@@ -403,7 +405,7 @@ _APPLIED_FIRST: Final = (Delete, Transition)
 def apply_link_actions(
     site: LinkSite, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
-    """Carry out actions about links and mirrors, and yield each outcome. Idempotent."""
+    """Apply actions about links and mirrors, and yield each outcome. Idempotent."""
     applier = _ActionApplier(site, may_go_on)
     ordered = sorted(actions, key=lambda action: not isinstance(action, _APPLIED_FIRST))
     results: dict[str, str | ReconcilerError | None] = {}
@@ -435,7 +437,7 @@ class _ActionApplier:
         self._site, self._may_go_on = site, may_go_on
 
     def apply_transitions(self, actions: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
-        """Pause, resume and fail over mirrors. Verbs that need both clusters are rejected."""
+        """Pause, resume and fail over mirrors. Reject verbs that need both clusters."""
         results: dict[str, str | ReconcilerError] = {}
         try:
             links = (
@@ -449,7 +451,7 @@ class _ActionApplier:
                 results |= {action.id: unsupported_error(action) for action in actions_by_name.values()}
                 continue
             known = {name: links[name] for name in actions_by_name if name in links}
-            outcomes = LinkChanges(self._site, self._may_go_on).request_once(known, verb)
+            outcomes = LinkChanges(self._site, self._may_go_on).request_verb_once(known, verb)
             for name, action in actions_by_name.items():
                 message = f"topic {name} is not mirrored"
                 missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
@@ -485,7 +487,7 @@ class _ActionApplier:
             return dict.fromkeys(wanted, error)
 
     def apply_action(self, action: ControlAction) -> str | None:
-        """Apply an action, and return the object's id, or `None` if it was deleted."""
+        """Apply an action; return the object's id, or `None` if it was deleted."""
         match action:
             case Create(after=MirrorLink() as link):
                 return self._create_link(link)
@@ -511,7 +513,7 @@ class _ActionApplier:
 
     def _create_link(self, link: MirrorLink) -> str:
         name = link.metadata.name
-        new = create_link_spec(link, self._site.new_id())
+        new = to_link_entry(link, self._site.new_id())
 
         def decide(entries: Entries) -> Changes:
             existing = parse_states(entries).links.get(name)
@@ -542,9 +544,6 @@ class _ActionApplier:
             denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
             deny_writes(self._site, current.link, {topic: tuple(sorted(denied))})
         return current.topic_id or ""
-
-
-# Sinks for mirrors and for copies into ordinary topics.
 
 
 COPY: Final = "copy"
@@ -578,7 +577,7 @@ def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> Co
 
 
 def _record_first_copy(site: LinkSite, full_name: str) -> None:
-    """Record once that a mirror's first copy is complete. Each write makes all copiers reread the entry."""
+    """Record once that a mirror's first copy is complete, because each write makes all copiers reread the entry."""
     links = KafkaLinks(site)
     if not links.read_mirror(full_name).first_copy_done:
         links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))
@@ -595,7 +594,7 @@ def _deletes_old_records(configs: Mapping[str, str]) -> bool:
 
 
 def _build_producer_settings(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings that compress batches like the topic, so that brokers do not recompress them."""
+    """Return settings that compress batches like the topic, so that brokers need not."""
     compression = values.get("compression.type") or "producer"
     max_bytes = int(values.get("max.message.bytes") or _BATCH_BYTES)
     return {

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class MessageBuffer:
-    """Messages of one partition in order, to be converted into one batch. None has an error."""
+    """Messages of one partition, in order and without errors, for one batch."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -131,8 +131,8 @@ def _build_headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# A loop finds where records begin. The fields of thousands of records are decoded together, without a Python object per
-# record.
+# A loop finds where records begin. Fields of thousands of records are then decoded together, without a Python object
+# per record.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
@@ -145,7 +145,7 @@ _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 
 
 def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the response's leading batches that this module can decode or that consumers do not get."""
+    """Return the response's leading batches that can be decoded here or that consumers do not get."""
     heads: list[BatchHead] = []
     for head in parse_heads(answer):
         if head.first >= offsets.stop or (head.is_readable and not head.has_only_attributes(_READABLE)):
@@ -158,7 +158,7 @@ def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[Batch
 def decode_columns(
     answer: FetchReply, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield a response's records in a range; each batch comes with the offset up to which it is complete.
+    """Yield a response's records in a range, each batch with the offset up to which records are complete.
 
     Raises:
         ValueError: A batch is damaged.
@@ -294,13 +294,13 @@ def _decode_cells(
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Decode length-prefixed bytes at positions `at`; return them and their end positions.
 
-    Negative lengths mean null.
+    A negative length means null.
     """
     lengths, begins = _decode_numbers(data, at)
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
         raise IndexError
-    # Only the cells are used, without the gaps between them.
+    # Every second element is a gap between cells, and is not taken.
     bounds = np.empty(2 * len(begins) + 1, np.int32)
     bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])
@@ -347,13 +347,13 @@ def _to_texts(names: pa.Array) -> pa.Array:
 
 
 def to_contents(column: pa.Array) -> list[bytes | None]:
-    """Return a binary column as Python objects. This is much faster than `to_pylist`."""
+    """Return a binary column as Python objects, much faster than `to_pylist`."""
     contents: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
     return contents
 
 
 def to_headers(column: pa.ListArray) -> list[Headers]:
-    """Return each record's headers in the form that producers accept, or `None`."""
+    """Return each record's headers as producers accept them, or `None`."""
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)

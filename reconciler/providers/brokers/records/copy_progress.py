@@ -27,18 +27,18 @@ _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a partition. Source offsets below `through` are copied; `last` is the map's last chunk."""
+    """Progress of a partition. Source offsets below `through` are copied; `last` is the last map chunk."""
 
     through: int = 0
     topic_id: str | None = None
     epochs: tuple[tuple[int, int], ...] = ()
     last: Chunk = _NO_CHUNK
     copy_id: str | None = None
-    """Id of the target topic. The progress is invalid for a recreated topic of the same name."""
+    """Id of the target topic. Progress of a deleted topic of the same name is invalid."""
     newest_ms: int | None = None
-    """Latest timestamp of a copied record. Brokers cannot report it, because they count transaction markers."""
+    """Latest timestamp of a copied record, which brokers cannot report: they count transaction markers."""
     commits: int | None = None
-    """Number of transactions with records, each with a marker. `None` if an earlier version wrote some."""
+    """Number of transactions with records; `None` if an earlier version wrote some."""
 
     @property
     def reached(self) -> SinkPosition:
@@ -51,7 +51,7 @@ class Progress:
         return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
 
     def to_document(self) -> dict[str, Any]:
-        """Return the ledger's document, which omits the map's last chunk."""
+        """Return the ledger document, without the map's last chunk."""
         epochs = [list(epoch) for epoch in self.epochs]
         document = {
             "through": self.through,
@@ -91,7 +91,7 @@ def advance_progress(
 def build_ledger_messages(
     topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return the ledger records of a transaction."""
+    """Return a transaction's ledger records."""
     written = [encode_entry(map_key(topic, partition, chunk.number), chunk.to_document()) for chunk in chunks]
     return [*written, encode_entry(progress_key(topic, partition), progress.to_document())]
 
@@ -129,7 +129,7 @@ class ProgressReader:
         if entry is None:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
-        # The last chunk belongs to a deleted topic of the same name.
+        # Without commits, the last chunk belongs to a deleted topic of the same name.
         last = _NO_CHUNK if entry.get("commits") == 0 else self._last.get(partition, _NO_CHUNK)
         return Progress(
             entry["through"],
@@ -142,14 +142,14 @@ class ProgressReader:
         )
 
     def list_progress(self, only: Collection[int] | None = None) -> dict[int, Progress]:
-        """Return the progress of some partitions; `None` means all."""
+        """Return the progress by partition; `only` limits the partitions."""
         by_partition = {
             number: self.find_progress(number) for number in self._progress if only is None or number in only
         }
         return {number: progress for number, progress in by_partition.items() if progress is not None}
 
     def preload(self, known: Mapping[int, Progress]) -> None:
-        """Set the progress that another process has read up to this reader's first offset."""
+        """Set progress that another process has read up to this reader's first offset."""
         for number, progress in known.items():
             self._progress[number] = progress.to_document()
             self._last[number] = progress.last
@@ -169,7 +169,7 @@ class ProgressReader:
             else:
                 self._progress[number] = json.loads(value)
         elif value is None:
-            # A restored mirror's new map must not continue the old map's last chunk.
+            # A restored mirror's new map must not continue the old last chunk.
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:

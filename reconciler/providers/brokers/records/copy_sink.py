@@ -51,19 +51,19 @@ Writer = ClientTransactions | ProtocolTransactions
 
 _NO_PROGRESS: Final = Progress()
 _TRUNCATION_WAIT_S: Final = 10.0
-"""Seconds during which a log end below the written offset is read again. A new leader may lag."""
+"""Seconds to wait for a log end at the written offset, because a new leader may lag."""
 _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """Limits of a transaction. Reaching any limit commits it."""
+    """Limits of a transaction, which is committed when it reaches any."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
     whole: int = 50_000
-    """Smallest range that is copied in whole batches, whose connections take longer to open."""
+    """Smallest range to copy in whole batches, whose connections open slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class CopyTarget:
     topic_id: str | None
     partitions: int
     owner: str
-    """Id of the link or other copier of the topic."""
+    """Id of the link or other copier."""
     link: str | None = None
-    """Name of the link; `None` if the copy has no link."""
+    """Name of the link, if any."""
     begins: Mapping[int, int] = field(default_factory=dict)
     """First offsets of partitions that do not begin at the source's beginning."""
     limits: CopyLimits = field(default_factory=CopyLimits)
@@ -111,7 +111,7 @@ class CopyRange:
     method: CopyMethod
     offsets: OffsetRange
     is_continuation: bool = False
-    """Whether another method copied the preceding records, so that a record removed since then is an error."""
+    """Whether another method copied the preceding records, so that records removed since then are an error."""
 
     def read_lots(self) -> Iterator[CopyLot]:
         """Yield the records in order. Whole batches end before the first that must be copied by record."""
@@ -128,7 +128,7 @@ class CopyRange:
         yield from lots
 
     def check_source_end(self, stop: int) -> None:
-        """Check that records before `stop` came from the expected topic, because topics are read by name."""
+        """Check that the expected topic has records up to `stop`, because records are read by name."""
         bounds = self.source.read_bounds([self.partition]).get(self.partition)
         if bounds is None or bounds.end < stop:
             raise source_changed_error()
@@ -142,7 +142,7 @@ class CopyRange:
 
 
 def open_writer(target: CopyTarget, partition: int, method: CopyMethod) -> Writer:
-    """Return a partition's writer, which uses librdkafka or the protocol."""
+    """Return a partition's writer, by librdkafka or by the protocol."""
     place = (target.topic, partition)
     settings = {
         **target.settings,
@@ -192,7 +192,7 @@ class CopySink:
         return {number: progress.reached for number, progress in by_partition.items()}
 
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return the ranges present in copy and source by the offset map, the copy's first.
+        """Return the ranges of copy and source that the offset map relates.
 
         A partition that the copy lacks has an empty range.
         """
@@ -217,14 +217,14 @@ class CopySink:
         return replace(self, source=source)
 
     def mark_complete(self) -> None:
-        """Record that the first copy has reached the source's end at its start."""
+        """Record that the first copy reached the end that its source had at the start."""
         if self.on_complete is not None:
             self.on_complete()
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range from where the previous copier stopped, and yield the progress of each transaction.
+        """Copy the rest of a range, and yield the progress of each transaction.
 
-        Copies nothing if the entry of the mirror or its link has changed.
+        Copies nothing if the entry of the mirror or its link changed.
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:
@@ -249,7 +249,7 @@ class CopySink:
         return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
 
     def _read_progress(self, partition: int) -> Progress | None:
-        """Return the progress after fencing, or `None` if the entry of the mirror or its link has changed."""
+        """Return the progress after fencing, or `None` if the mirror or link has changed."""
         target = self.target
         progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
         progress_reader.preload({number: known for number, known in self.known.items() if number == partition})
@@ -269,7 +269,7 @@ class CopySink:
     def _copy_lots(
         self, transactions: Writer, work: CopyRange, progress: Progress
     ) -> Generator[CopyProgress, None, int]:
-        """Copy, and return the reached offset: the end, or the start for another method."""
+        """Copy a range, and return the offset from which another method continues, or the end."""
         partition, rest = work.partition, work.offsets
         followed = SourceSnapshot(
             self._observed_source.topic_id, self._observed_source.bounds.get(partition, Bounds(0, 0, 0, 0))
@@ -354,7 +354,7 @@ class CopySink:
         return self.source or ObservedSource(None, {})
 
     def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
-        """Return the progress, or an empty one if it belongs to a deleted topic of the same name."""
+        """Return the progress, or an empty one if the topic was recreated."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
             return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)

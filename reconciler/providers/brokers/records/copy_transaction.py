@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 _ROWS: Final = 5_000
-"""Records converted to Python objects together; they fit the processor's caches."""
+"""Records converted to Python objects together, few enough for the processor's caches."""
 
 SentRecord: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
-"""Value, key, time, headers and source offset. A tuple is fast enough for millions."""
+"""Value, key, time, headers and source offset, in a tuple for speed."""
 _read_time: Final = itemgetter(2)
 _read_headers: Final = itemgetter(3)
 
@@ -58,7 +58,7 @@ Content: TypeAlias = "Sequence[SentRecord] | WholeBatch"
 
 
 class OddRecords(list["SentRecord"]):
-    """Records with at least one that librdkafka cannot write: a header name in bytes, or time 0."""
+    """Records with a header name in bytes or time 0, which librdkafka cannot write."""
 
 
 @runtime_checkable
@@ -66,11 +66,11 @@ class BatchLog(Protocol):
     """Log that provides batches as a broker stores them."""
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
-        """Return whether the first batches of a range are large enough to copy whole."""
+        """Return whether the first batches of a range are worth copying whole."""
         ...
 
     def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
-        """Yield the batches of a range in order, up to the first that must be read record by record."""
+        """Yield a range's batches in order, up to the first that must be read record by record."""
         ...
 
 
@@ -79,7 +79,7 @@ class MessageLog(Protocol):
     """Log that provides confluent-kafka messages, for copies without columns."""
 
     def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
-        """Yield the records of a range as lists of messages."""
+        """Yield a range's records as lists of messages."""
         ...
 
 
@@ -97,20 +97,20 @@ class CopyLot:
 
 
 def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield the batches of a range, up to the first that cannot be copied whole."""
+    """Yield a range's batches, up to the first that cannot be copied whole."""
     for batch in source.read_whole_batches(partition, offsets):
         yield CopyLot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
 
 def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield a range's records in order, in lots that are written together."""
+    """Yield a range's records in order, in lots."""
     for batch in read_row_batches(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
         yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_read_time, batch)), len(batch), taken)
 
 
 def read_row_batches(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[SentRecord]]:
-    """Yield the records of a range in order, in non-empty batches."""
+    """Yield a range's records in order, in non-empty batches."""
     if isinstance(source, MessageLog):
         for messages in source.read_messages(partition, offsets):
             yield mark_odd_records(
@@ -125,13 +125,13 @@ def read_row_batches(source: TopicLog, partition: int, offsets: OffsetRange) -> 
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices that are small enough to convert to Python objects together."""
+    """Yield slices small enough to convert to Python objects together."""
     for start in range(0, batch.num_rows, _ROWS):
         yield batch.slice(start, _ROWS)
 
 
 def mark_odd_records(rows: list[SentRecord]) -> list[SentRecord]:
-    """Return the records, as `OddRecords` if librdkafka cannot write one of them."""
+    """Return the records, as `OddRecords` if librdkafka cannot write all."""
     if 0 in map(_read_time, rows):
         return OddRecords(rows)
     if any(map(_read_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
@@ -169,7 +169,7 @@ _WRITING: Final = {
 
 
 class ClientTransactions:
-    """Transactions by confluent-kafka with records and ledger entries. Opening fences producers with the same id."""
+    """Transactions of records and ledger entries by confluent-kafka. Opening fences earlier producers."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         from confluent_kafka import Producer
@@ -189,7 +189,7 @@ class ClientTransactions:
         return False
 
     def can_write(self, batch: Content) -> bool:
-        """Return whether this writer writes all records of a batch unchanged."""
+        """Return whether this writer can write a batch unchanged."""
         return isinstance(batch, list) and not isinstance(batch, OddRecords)
 
     def write_records(self, batch: Content) -> None:
@@ -205,7 +205,7 @@ class ClientTransactions:
         self._raise_delivery_error()
 
     def await_offsets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Wait until the records are written, and return their source offsets and target offsets."""
+        """Wait until the records are written, and return their source and target offsets."""
         until = monotonic() + WAIT_S
         while self._flush(1.0):
             self._raise_delivery_error()
@@ -225,7 +225,7 @@ class ClientTransactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort an open transaction, so that readers do not wait for it."""
+        """Abort an open transaction, for which readers would wait."""
         from confluent_kafka import KafkaException
 
         if self._is_open:
@@ -300,7 +300,7 @@ class ClientTransactions:
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
-    """Check that records are in the range, and that each was written once and in order."""
+    """Check that all records are in the range, and written once in order."""
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
     if not (is_asked and is_whole):
@@ -319,7 +319,7 @@ _ORDINARY_RECORDS: Final = 2_000
 
 
 class ProtocolTransactions:
-    """Like `ClientTransactions`, but by Kafka's protocol, for records that librdkafka cannot write."""
+    """`ClientTransactions` by Kafka's protocol, for records that librdkafka cannot write."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         self._topic, self._partition = place
@@ -341,7 +341,7 @@ class ProtocolTransactions:
         return self._ordinary_count >= _ORDINARY_RECORDS
 
     def can_write(self, batch: Content) -> bool:
-        """Return whether this writer writes all records of a batch unchanged. Brokers may recompress stored batches."""
+        """Return whether this writer can write a batch unchanged, which brokers might recompress."""
         if isinstance(batch, list):
             return True
         whole = cast("WholeBatch", batch)
@@ -363,11 +363,11 @@ class ProtocolTransactions:
                 self._sources += range(whole.first, whole.through)
 
     def await_offsets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the source offsets and target offsets of this transaction's records."""
+        """Return the source and target offsets of this transaction's records."""
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Commit the records with ledger entries."""
+        """Commit the records together with ledger entries."""
         now = time.time_ns() // 1_000_000
         with self._translate_errors():
             self._add_partition(TOPIC, 0)
@@ -376,7 +376,7 @@ class ProtocolTransactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort an open transaction, so that readers do not wait for it."""
+        """Abort an open transaction, for which readers would wait."""
         if self._opened:
             with suppress(ReconcilerError):
                 self._end_transaction(is_committed=False)

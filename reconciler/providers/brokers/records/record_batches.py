@@ -1,6 +1,6 @@
-"""Record batches of the Kafka protocol, for records that librdkafka cannot handle.
+"""Record batches of the Kafka protocol.
 
-These have header names that are not UTF-8 or contain a byte 0, or time 0.
+They carry records that librdkafka cannot handle: with time 0, or header names with byte 0 or not in UTF-8.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ atexit.register(close_connections)
 
 RawHeaders = list[tuple[bytes, bytes | None]]
 Header = tuple[str | bytes, bytes | None]
-"""Name and value. The name is bytes if a client cannot represent it as text."""
+"""Name and value. Names that a client cannot represent as text are bytes."""
 Headers = list[Header] | None
 Row = tuple[bytes | None, bytes | None, int, Headers, int]
-"""Value, key, time, headers, and the source offset, which this module ignores."""
+"""Value, key, time, headers, and source offset, which is ignored here."""
 
 PREFIX: Final = struct.Struct(">qiibI")
 """First part of a batch header: first offset, remaining length, leader epoch, format, checksum."""
@@ -77,7 +77,7 @@ APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 HORIZON: Final = 0x40
-"""Attribute of a compacted batch whose first time is the delete horizon, the base of record times."""
+"""Attribute of a compacted batch whose first time is its delete horizon."""
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
@@ -103,7 +103,7 @@ class BatchHead(NamedTuple):
     form: int
     first: int
     last: int
-    """Last offset. Compaction may have removed records, including the first and last."""
+    """Last offset. Compaction may have removed its record."""
     records: int
     attributes: int
     first_ms: int
@@ -122,11 +122,11 @@ class BatchHead(NamedTuple):
         return CODEC_NAMES.get(self.attributes & COMPRESSION)
 
     def has_only_attributes(self, attributes: int) -> bool:
-        """Return whether the batch has only `attributes`, the current format, and a known codec."""
+        """Return whether the batch has the current format, a known codec, and only these attributes."""
         return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
     def decompress_records(self, fetched: bytes) -> bytes:
-        """Return the batch's decompressed records from the response's bytes."""
+        """Return the batch's decompressed records from the response."""
         return _decompress(fetched[self.content_begin : self.end], self.codec or "none")
 
     @property
@@ -144,7 +144,7 @@ class FetchReply(NamedTuple):
 
 
 def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
-    """Yield the headers of a response's batches of any format. A truncated last batch is omitted."""
+    """Yield the headers of a response's batches. A truncated last batch is omitted."""
     fetched, at = answer.batches, 0
     coming = deque(sorted(answer.aborted, key=itemgetter(1)))
     aborting: set[int] = set()
@@ -163,7 +163,7 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
             try:
                 if _is_abort(fetched[at + PREFIX.size + REST.size : end]):
                     aborting.discard(producer)
-            except (IndexError, struct.error):  # The marker is damaged, so the state of later batches is unknown.
+            except (IndexError, struct.error):  # The marker is damaged, so later batches have an unknown state.
                 return
         yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, is_readable)
         at = end
@@ -179,7 +179,7 @@ def _is_abort(marker: bytes) -> bool:
 
 
 class DecompressedBatch(NamedTuple):
-    """Stored batch of records, decompressed."""
+    """Batch of records, decompressed."""
 
     first: int
     records: int
@@ -187,7 +187,7 @@ class DecompressedBatch(NamedTuple):
 
 
 def parse_batches(answer: FetchReply) -> Iterator[DecompressedBatch]:
-    """Yield the batches of a response. Old formats, which have no headers, are omitted."""
+    """Yield a response's batches. Old formats, which have no headers, are omitted."""
     for head in parse_heads(answer):
         if head.form == FORMAT:
             yield DecompressedBatch(head.first, head.records, head.decompress_records(answer.batches))
@@ -232,7 +232,7 @@ def _read_number(content: bytes, at: int) -> tuple[int, int]:
 
 
 class ProducerId(NamedTuple):
-    """Ids by which brokers detect a producer's duplicates."""
+    """Ids by which brokers detect duplicates."""
 
     id: int
     epoch: int
@@ -256,7 +256,7 @@ def pack_batch(rows: Sequence[Row], producer: ProducerId, number: int, *, codec:
 
 
 def estimate_row_size(row: Row) -> int:
-    """Return an estimate of a record's size in bytes."""
+    """Return a record's estimated size in bytes."""
     headers = sum(len(name) + len(value or b"") + 4 for name, value in row[3] or ())
     return len(row[0] or b"") + len(row[1] or b"") + headers + 20
 
@@ -351,16 +351,16 @@ _GONE: Final = 1
 """Error code OFFSET_OUT_OF_RANGE."""
 SILENCE_S: Final = 60.0
 PROPAGATION_S: Final = 30.0
-"""Seconds within which all brokers know a new topic. A topic still unknown then was deleted."""
+"""Seconds until all brokers know a new topic. A topic still unknown then counts as deleted."""
 _PAUSE_S: Final = 0.1
 _THROTTLED_S: Final = 600.0
-"""Maximum wait in seconds while the client exceeds its quota, which other clients may share."""
+"""Maximum wait in seconds for a quota, possibly shared with other clients."""
 
 
 def retry_until_answered(
     ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]
 ) -> T:
-    """Repeat a request while its error code is one of `again`. `forget` is called before each retry."""
+    """Repeat a request while its error code is in `again`. Calls `forget` before each retry."""
     until = monotonic() + SILENCE_S
     while True:
         try:
@@ -376,7 +376,7 @@ def retry_until_answered(
 
 
 class LeaderConnection:
-    """Connection to the leader of one partition. It follows leader changes."""
+    """Connection to a partition's leader, also after leader changes."""
 
     def __init__(
         self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int, *, is_sent_once: bool = False
@@ -390,7 +390,7 @@ class LeaderConnection:
         self._is_sent_once = is_sent_once
 
     def send(self, request: Any, answer: Callable[[Any], Any], *, doing: str, fine: Collection[int] = ()) -> Any:
-        """Send an idempotent request, and return the leader's part for the partition, extracted by `answer`.
+        """Send an idempotent request, and return the part of the response that `answer` extracts.
 
         The caller handles error codes in `fine`.
         """
@@ -444,7 +444,7 @@ class LeaderConnection:
         return self._node
 
     def _check_exists(self, code: int) -> None:
-        """Reject a deleted or non-describable topic; a wait for its leader would not end."""
+        """Reject a deleted or hidden topic, whose leader would be awaited forever."""
         if code not in ABSENT:
             self._missed_since = None
         elif self._missed_since is None:
@@ -455,12 +455,12 @@ class LeaderConnection:
 
 
 def update_brokers(client: KafkaClient, metadata: Any) -> None:
-    """Add the brokers in `metadata` to a connection, which sends only to brokers that it knows."""
+    """Add the brokers in `metadata` to a connection, which knows no others."""
     client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
 
 
 class HeaderReader:
-    """Reader of a partition's record headers as bytes. Offsets must be read in order."""
+    """Reader of a partition's record headers as bytes, in order of offsets."""
 
     def __init__(self, leader: LeaderConnection) -> None:
         self._leader = leader
@@ -479,7 +479,7 @@ class HeaderReader:
 
 
 def fetch_batches(leader: LeaderConnection, offset: int, isolation: Isolation = "read_uncommitted") -> FetchReply:
-    """Return some MiB of stored batches from an offset on; none if the offset is outside the log.
+    """Return some MiB of stored batches from an offset on; none outside the log.
 
     `read_committed` ends before open transactions. Batches of aborted transactions are included and listed.
     """
@@ -508,9 +508,9 @@ _BATCH_BYTES: Final = 1_000_000
 _OVERHEAD: Final = 1_024
 _TIMEOUT_MS: Final = 30_000
 _VERSIONS: Final = (3, 11)
-"""Version 12 and later open transactions; 13 and later identify topics by id."""
+"""Version 12 opens transactions, version 13 identifies topics by id."""
 _WRITE_CODECS: Final = {"producer": "gzip", "uncompressed": "none"}
-"""Codecs for topics whose compression type is not a codec; every client reads them."""
+"""Codecs, which all clients read, for topics whose compression type is no codec."""
 _STORED_CODECS: Final = {"uncompressed": "none"}
 _LOADING: Final = frozenset({14, 15, 16})
 
@@ -526,7 +526,7 @@ class _PackOptions(NamedTuple):
 
 
 class BatchWriter:
-    """Idempotent producer of packed batches, which it sends one at a time."""
+    """Idempotent producer of packed batches, sent one at a time."""
 
     def __init__(self, settings: Mapping[str, Any], cluster: str, producer: ProducerId | None = None) -> None:
         """Accept settings of confluent-kafka. A producer id is requested unless `producer` is given."""
@@ -541,7 +541,7 @@ class BatchWriter:
         """Write records to a partition and return their offsets.
 
         Raises:
-            ReconcilerError: Brokers reject them or do not respond; some may have been written.
+            ReconcilerError: Brokers reject records or do not respond; some may be written.
         """
         options = self._read_options(topic)
         offsets: list[int] = []

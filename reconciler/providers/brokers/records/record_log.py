@@ -99,7 +99,7 @@ class _ConsumerPool:
                 consumer.close()
 
     def _reset_after_fork(self) -> None:
-        """Empty the pool in a forked process, because the consumers' threads exist only in the parent."""
+        """Empty the pool in a forked process, which lacks the consumers' threads."""
         # Closing a consumer without its threads would block forever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
@@ -125,11 +125,11 @@ def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterat
         _pool.release(key, lent)
 
 
-# The library has no public names for its internal error codes.
+# The library gives internal error codes no public names.
 # ruff: noqa: SLF001
 
 _AT_ONCE: Final = 250
-"""Messages consumed together; they fit the processor's caches."""
+"""Messages consumed together, few enough for the processor's caches."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _SAMPLE: Final = 20
 _BATCH_ROWS: Final = 16_000
@@ -140,10 +140,10 @@ _SILENCE_S: Final = 60.0
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
 _UNPACKED: Final = 5_000
-"""Smallest range whose batches are unpacked here. Shorter ranges do not justify a second connection."""
+"""Smallest range whose batches are unpacked here, which takes a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
-"""Permanent errors: the client has already waited for a new topic."""
+"""Permanent errors, because the client has already waited for a new topic."""
 _TRANSIENT: Final = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -186,9 +186,9 @@ def read_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[pa.Re
 
 
 def _unpack_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield records from the brokers' batches, with the offset up to which they are complete.
+    """Yield records from stored batches, with the offset up to which they are complete.
 
-    Stops at the first error, and at formats that only the client reads.
+    Stops at errors and at formats that only the client reads.
     """
     leader = LeaderConnection(place.settings, place.cluster, place.topic, place.partition, is_sent_once=True)
 
@@ -258,9 +258,9 @@ class _RangeReader:
         return messages
 
     def _load_headers(self, readable: Sequence[Message]) -> None:
-        """Load the headers of all messages, by the protocol if a name is not UTF-8.
+        """Load all headers, by the protocol if a name is not UTF-8.
 
-        Never call the client's method again for such a message: partial headers crash the process.
+        Repeating the client's call for such a message crashes the process.
         """
         seen: list[Any] = []
         while len(seen) < len(readable):
@@ -294,7 +294,7 @@ class _RangeReader:
         self._is_done = offset >= min(self._stop, self._read_bounds()[1])
 
     def _resume_in_log(self) -> None:
-        """The next offset is outside the log: resume at the log's beginning, or finish at its end."""
+        """Resume at the log's beginning, or finish at its end."""
         low, high = self._read_bounds()
         if self._next >= high:
             self._is_done = True
@@ -323,7 +323,7 @@ class _RangeReader:
             raise self._translate(error.args[0]) from error
 
     def _check_exists(self) -> None:
-        """Check that the partition exists, because the client reports no error. A new partition may be missing once."""
+        """Check that the partition exists. A new partition may be missing once."""
         try:
             seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:
@@ -355,7 +355,7 @@ def _get_offset(message: Message) -> int:
 
 
 def _is_transient(error: KafkaError) -> bool:
-    """Return whether the client recovers without help. It ignores errors about groups."""
+    """Return whether the client recovers by itself. Errors about groups do not matter."""
     return (error.retriable() and error.code() not in _FINAL) or error.code() in _TRANSIENT
 
 
@@ -367,8 +367,7 @@ _RECORD_BYTES: Final = 100
 class KafkaLog:
     """Topic, by its name on the brokers. Picklable.
 
-    `settings` are those of confluent-kafka, `admin` those of kafka-python. If `id` is set, a recreated topic is
-    rejected.
+    `settings` are those of confluent-kafka, `admin` those of kafka-python. `id` rejects a recreated topic.
     """
 
     topic: str
@@ -392,7 +391,7 @@ class KafkaLog:
         """Do nothing, because all processes can reach the brokers."""
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of all or some partitions, with one request per kind of offset and leader."""
+        """Return partitions' bounds."""
         seen = self._describe_topic()
         self._check_same(seen)
         partitions = range(len(seen.replicas))
@@ -422,11 +421,11 @@ class KafkaLog:
                 self._check_same(seen)
 
     def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-        """Yield the records of `offsets` as lists of confluent-kafka messages."""
+        """Yield a range's records as lists of confluent-kafka messages."""
         return read_messages(self._build_source(partition), offsets)
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
-        """Return whether the first batches of a range are large enough to copy whole."""
+        """Return whether the first batches of a range are worth copying whole."""
         return has_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
@@ -442,7 +441,7 @@ class KafkaLog:
         return None if offset < 0 else offset
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield extents of equal length in `offsets`. Record counts and sizes are estimates."""
+        """Yield extents of equal length in `offsets`, with estimated record counts and sizes."""
         place = (self.topic, partition)
         start = read_offsets(self._client, [place], EARLIEST)[place]
         end = read_offsets(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
@@ -464,7 +463,7 @@ class KafkaLog:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:  # Sizes may be unreadable. They only balance the work.
+            except ReconcilerError:  # Sizes may be unreadable, and only balance the work.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 

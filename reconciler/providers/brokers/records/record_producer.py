@@ -34,7 +34,7 @@ BATCH_BYTES: Final = 1_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "acks": "all",
-    # A record may exceed the batch size. The topic's limit applies.
+    # A record may exceed the batch size, but not the topic's limit.
     "message.max.bytes": 500_000_000,
     # All brokers know a new topic within this time.
     "topic.metadata.propagation.max.ms": 5000,
@@ -48,7 +48,7 @@ _REPORT_LIMIT_S: Final = 130.0
 
 
 def has_odd_records(records: pa.RecordBatch) -> bool:
-    """Return whether librdkafka would alter a record. It replaces time 0 by the current time."""
+    """Return whether librdkafka would alter a record, such as time 0."""
     names = records.column("headers").flatten().field("key")
     return (
         has_private_characters(names)
@@ -58,13 +58,13 @@ def has_odd_records(records: pa.RecordBatch) -> bool:
 
 
 class RecordSender:
-    """Writer of records to one topic. The caller closes its client."""
+    """Writer of records to one topic; the caller closes its client."""
 
     def __init__(self, producer: Producer, topic: str, cluster: str) -> None:
         self.producer, self.topic, self.cluster = producer, topic, cluster
 
     def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
-        """Queue records with partitions and delivery callbacks. Blocks while the client's queue is full.
+        """Queue records with partitions and delivery callbacks. Blocks while the queue is full.
 
         Records must not be odd (see `has_odd_records`).
         """
@@ -123,9 +123,8 @@ _ANSWER_S: Final = 30.0
 class KafkaProducer:
     """`TopicProducer` for a Kafka topic. Not thread-safe.
 
-    `topic` is the name on the brokers. `settings` are those of confluent-kafka. `compression` is none, gzip, snappy,
-    lz4
-    or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    `topic` is the name on the brokers, `settings` are those of confluent-kafka. `compression` is none, gzip, snappy,
+    lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class KafkaProducer:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        """Open the client, which connects when the first records are appended."""
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
         self._settings = settings
         self._producer = Producer({**PRODUCER, **how, **reveal_secrets(settings)})
@@ -147,7 +145,7 @@ class KafkaProducer:
         self._partitions = 0
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Queue a batch of `INPUT_SCHEMA`, which is written no later than `flush`."""
+        """Queue a batch of `INPUT_SCHEMA`."""
         numbers = self._choose_partitions(records)
         reports = {number: self._reports.setdefault(number, _DeliveryReports()) for number in set(numbers.tolist())}
         if has_odd_records(records):
@@ -157,10 +155,10 @@ class KafkaProducer:
         self._sender.send(records, numbers.tolist(), callbacks)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write all queued records, and return the offsets that each partition gained since the last call.
+        """Write all queued records, and return each partition's offset range since the last call.
 
         Raises:
-            UserError: Brokers rejected records; others may have been written.
+            UserError: Brokers rejected records. Others may be written.
             RetryableError: Brokers did not respond in time; queued records may have been written.
         """
         self._sender.flush()
@@ -169,7 +167,7 @@ class KafkaProducer:
         return {number: report.compute_gained_range() for number, report in sorted(reports.items())}
 
     def _write_odd_records(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
-        """Write records that the client would alter in batches packed here, after the client's queued records."""
+        """Write records that the client would alter, after the client's queued records."""
         self._sender.flush()
         self._check_delivered(self._reports.values())
         times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
@@ -208,7 +206,7 @@ class KafkaProducer:
         return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
     def _check_partitions(self, partitions: pa.Array) -> None:
-        """Reject missing partitions. Their number is read again first, because topics grow."""
+        """Reject missing partitions, after another count, because topics grow."""
         if partitions.null_count == len(partitions):
             return
         try:
@@ -231,7 +229,7 @@ class KafkaProducer:
 
 
 class _DeliveryReports:
-    """First and last delivery report of a partition, whose records are delivered in order."""
+    """First and last delivery report of a partition with in-order delivery."""
 
     def __init__(self) -> None:
         self._first: int | None = None
@@ -255,7 +253,7 @@ class _DeliveryReports:
         return [error for error in self._others if error is not None]
 
     def compute_gained_range(self) -> OffsetRange:
-        """Return the range of written offsets, including offsets that other producers wrote in between."""
+        """Return the range of written offsets, which may include other producers' records."""
         last = self._others.get(None)
         first = self._first or 0
         return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))

@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
-One task writes one target partition, in transactions. Each transaction stores in the ledger where the next task resumes
-in every source partition. It also stores the written stretches, which translate group offsets.
+Each task writes one target partition. Each transaction stores in the ledger the offset to resume at in every source
+partition, and the written stretches, which translate group offsets.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
-    """Return the key of a transaction's entry; `serial` counts a target partition's transactions from 0."""
+    """Return the key of a transaction's entry; `serial` counts a target partition's transactions."""
     return (REKEYED, topic, partition, serial)
 
 
 def check_entry_version(document: Value, topic: str) -> None:
-    """Reject an entry of an earlier version, which has no progress by target partition."""
+    """Reject an entry of an earlier version, which lacks progress by target partition."""
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
         hint = "Nothing was deleted. Give the new topic another name: it is copied from the beginning."
@@ -55,7 +55,7 @@ def check_entry_version(document: Value, topic: str) -> None:
 
 
 def belongs_to_copy(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Return whether an entry belongs to the source and copy with these ids, and not to deleted topics."""
+    """Return whether an entry belongs to the topics with these ids, not to deleted ones."""
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
     check_entry_version(document, topic)
@@ -64,7 +64,7 @@ def belongs_to_copy(document: Value, ids: tuple[str | None, str | None], topic: 
 
 @dataclass(frozen=True, slots=True)
 class RekeyProgress:
-    """Offsets that a target partition has reached in each source partition, with their leader epochs."""
+    """Offsets that a target partition has reached in each source partition, and their leader epochs."""
 
     serial: int = 0
     through: Mapping[int, int] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class KafkaRekeySink:
         return {number: self.known.get(number, _NO_PROGRESS).through for number in range(self.partitions)}
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
-        """Write the missing records in transactions, and report each."""
+        """Write the missing records, and report each transaction."""
         writer = _PartitionWriter(self, partition)
         try:
             for batch in records:
@@ -184,7 +184,7 @@ class _PartitionWriter:
             self._open(CopyMethod.EACH)
 
     def commit_rest(self, through: Mapping[int, int]) -> Iterator[Written]:
-        """Commit the rest, and record that source partitions are complete up to these offsets."""
+        """Commit the rest, and record these offsets as reached in source partitions."""
         for number, stop in through.items():
             self._through[number] = max(stop, self._through.get(number, 0))
         yield from self._commit()
@@ -258,7 +258,7 @@ class _PartitionWriter:
 def join_stretches(
     stretches: Mapping[int, list[tuple[int, int]]], most: int = _MAX_STRETCHES
 ) -> dict[int, list[tuple[int, int]]]:
-    """Join neighbouring stretches (end, beginning) of each source until about `most` remain."""
+    """Join neighbouring (end, beginning) stretches of each source until about `most` remain."""
     step = max(1, -(-sum(map(len, stretches.values())) // most))
     return {
         number: [(pairs[min(at + step, len(pairs)) - 1][0], pairs[at][1]) for at in range(0, len(pairs), step)]
@@ -268,15 +268,15 @@ def join_stretches(
 
 @dataclass(frozen=True)
 class RekeyedEntries:
-    """Progress of a copy into another number of partitions, from the ledger."""
+    """Progress of a copy into another number of partitions."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
-    """Ends in the source and beginnings in the target, ascending, by source and target partition."""
+    """Ends in the source and beginnings in the target, by source and target partition."""
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
     def parse(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> RekeyedEntries:
-        """Parse entries of kind `REKEYED`; `ids` are those of the source and of the target topic."""
+        """Parse entries of kind `REKEYED`; `ids` are the source's and the target's topic ids."""
         stretches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         digest = Digest()
         for key in sorted(key for key in entries if key[:2] == (REKEYED, topic)):
@@ -293,7 +293,7 @@ class RekeyedEntries:
         return cls(stretches, digest)
 
     def translate_offsets(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return target offsets from which a group skips no record: its earliest stretch that may be unread.
+        """Return target offsets at which a group skips no record: its earliest possibly unread stretch.
 
         A partition without a commit counts as unread.
         """

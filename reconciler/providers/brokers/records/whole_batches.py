@@ -1,4 +1,4 @@
-"""Copy record batches between Kafka clusters without unpacking them.
+"""Copy record batches between Kafka clusters without unpacking.
 
 Only producer id and sequence numbers change.
 """
@@ -31,7 +31,7 @@ _WORTH_BYTES: Final = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """Stored batch with consecutive offsets. A batch that consumers do not get is empty."""
+    """Stored batch with consecutive offsets; empty if consumers do not get it."""
 
     first: int
     through: int
@@ -43,14 +43,14 @@ class WholeBatch:
 
 
 def has_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> bool:
-    """Return whether the first batches of a range are large enough to copy whole."""
+    """Return whether the first batches of a range are worth copying whole."""
     return _is_worthwhile(select_whole_batches(fetch_batches(leader, offsets.start, isolation), offsets))
 
 
 def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
-    """Yield the batches of a range, up to the first that must be read record by record.
+    """Yield a range's batches, up to the first that must be read record by record.
 
-    That batch has gaps, broker timestamps or an old format, or is partly outside the range.
+    That batch has gaps, broker timestamps or an old format, or exceeds the range.
     """
 
     def ask(offset: int) -> FetchReply:
@@ -65,7 +65,7 @@ def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation
 
 
 def to_whole_batch(answer: FetchReply, head: BatchHead) -> WholeBatch:
-    """Return a batch of a response unchanged, or an empty one if consumers do not get it."""
+    """Return a response's batch unchanged, or an empty one if consumers do not get it."""
     if not head.is_readable:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
@@ -116,7 +116,7 @@ def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
 def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> bytes:
     """Return a batch with another producer's ids; `number` is its first sequence number.
 
-    The checksum is derived from the original one, so that brokers reject damaged batches.
+    The checksum follows from the original, so that brokers reject damaged batches.
     """
     from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
@@ -131,7 +131,7 @@ def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> by
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear, and only the headers differ. So the difference of their checksums is extended by one zero byte per
+# CRC-32C is linear. To change the header, the difference of both headers' checksums is extended by one zero byte per
 # byte of records.
 
 

@@ -86,7 +86,7 @@ def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_aft
         copiers[0].produce(linked.mirror, b"late", partition=1)
         copiers[0].flush(30)
 
-    LinkChanges(linked.other().site, grow).request({linked.mirror: linked.link}, "failover")
+    LinkChanges(linked.other().site, grow).request_verb({linked.mirror: linked.link}, "failover")
     with pytest.raises(KafkaException):
         copiers[0].commit_transaction(30)
     assert linked.values(linked.mirror, partition=1) == []
@@ -108,7 +108,7 @@ def test_a_copier_is_shut_out_also_where_the_broker_that_is_asked_again_lags_beh
         if next(asked) == 1:
             monkeypatch.setattr(LinkSite, "read_topics", lambda *_: {})
 
-    LinkChanges(linked.other().site, lag).request({linked.mirror: linked.link}, "failover")
+    LinkChanges(linked.other().site, lag).request_verb({linked.mirror: linked.link}, "failover")
     monkeypatch.undo()
     with pytest.raises(KafkaException):
         copier.commit_transaction(30)
@@ -156,7 +156,7 @@ def _killed_at(linked: Linked, write: int) -> None:
 
     names = {linked.mirror: linked.link}
     try:
-        LinkChanges(linked.other().site, may_go_on).request(names, "failover")
+        LinkChanges(linked.other().site, may_go_on).request_verb(names, "failover")
     except KilledError:
         return
     assert write > 3

@@ -385,7 +385,7 @@ def test_why_a_verb_is_refused_is_told_also_where_copiers_of_another_mirror_cann
     linked.make_mirror()
     silent = RetryableError("the coordinator does not answer", hint="Try again.")
     monkeypatch.setattr(link_changes, "fence_producers", lambda *_: (_ for _ in ()).throw(silent))
-    found = LinkChanges(linked.site).request({linked.mirror: linked.link, "nothing": linked.link}, "pause")
+    found = LinkChanges(linked.site).request_verb({linked.mirror: linked.link, "nothing": linked.link}, "pause")
     assert found[linked.mirror] is silent
     assert "topic nothing is not mirrored" in str(found["nothing"])
 
