@@ -27,6 +27,8 @@ class ConfigKey:
     """Storage modes of topics that may set it; `None` means all."""
     is_permanent: bool = False
     """Whether the config, once set, can be changed and not removed."""
+    is_unreported: bool = False
+    """Whether brokers accept it only at a topic's creation and never report it."""
 
 
 # As documented by Apache Kafka 3.9 to 4.4.

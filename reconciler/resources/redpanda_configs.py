@@ -20,6 +20,8 @@ WIRE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Redpanda's name by the config's name in files, which embedded clusters share."""
 
+READ_REPLICA: Final = "redpanda.remote.readreplica"
+
 _LIKE_KAFKA: Final = (
     "cleanup.policy",
     "compression.type",
@@ -54,6 +56,13 @@ _MODES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 """Storage modes in which brokers accept a config; all modes if absent (redpanda.md, R5)."""
 _OWN: Final = (
     ConfigKey("flush.bytes", "size", minimum=1, description="Bytes without a flush to disk."),
+    ConfigKey(
+        READ_REPLICA,
+        "string",
+        description="Bucket with the topic of this name that it shows, read-only.",
+        storage_modes=frozenset({"unset", "tiered", "tiered_v2", "cloud"}),
+        is_unreported=True,
+    ),
     ConfigKey("redpanda.leaders.preference", "string", description="Racks that leaders of partitions should be on."),
     ConfigKey(
         "write.caching", "enum", None, ("true", "false"), description="Acknowledge records before they are on disk."

@@ -25,7 +25,13 @@ from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, P
 from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
-from reconciler.planning.resolve.limits import FIXED, can_reset, check_changes, read_storage_mode
+from reconciler.planning.resolve.limits import (
+    FIXED,
+    can_reset,
+    check_changes,
+    is_unreported,
+    read_storage_mode,
+)
 from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
@@ -582,7 +588,8 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
     """Return a topic with the acting values of declared configs, even if its platform reports them as unset.
 
-    Undeclared configs are left out where its platform does not reset them (F-R-211).
+    Configs that brokers never report have the recorded value. Undeclared configs are left out where the platform does
+    not reset them (F-R-211).
     """
     topic = before.resource
     if not isinstance(topic, Topic):
@@ -590,8 +597,11 @@ def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabi
     declared = read_own_configs(sides.wanted.resource)
     acting = {**capabilities.defaults, **before.topic.initial}
     mode = read_storage_mode(declared, capabilities, before)
+    recorded = sides.last.resource if sides.last is not None else None
+    known = {**declared, **read_own_configs(recorded)} if isinstance(recorded, Topic) else declared
     configs = {
         **{key: acting[key] for key in declared.keys() & acting.keys()},
+        **{key: value for key, value in known.items() if is_unreported(key, capabilities)},
         **{
             key: value
             for key, value in topic.spec.configs.items()

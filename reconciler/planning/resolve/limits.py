@@ -308,6 +308,10 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 f"{STORAGE_MODE} cannot be removed once it is set ({before} → {after})",
                 f"Declare {STORAGE_MODE}: {before}, or another mode.",
             )
+        elif change.path.startswith(CONFIGS) and is_unreported(change.path.removeprefix(CONFIGS), capabilities):
+            current = "created without it" if before is None else f"created with {before}"
+            message = f"{change.path} never changes, and the topic was {current}"
+            yield message, "Set it back, or declare a topic of another name."
         elif change.path == READ_REPLICA:
             yield (
                 f"{READ_REPLICA} never changes in place ({before} → {after})",
@@ -318,6 +322,11 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                 f"{change.path} of a link never changes ({before!r} → {after!r})",
                 "Declare a new link under another name, or set it back.",
             )
+
+
+def is_unreported(key: str, capabilities: Capabilities) -> bool:
+    """Return whether brokers never report a config, which they accept only at a topic's creation."""
+    return key in capabilities.configs and capabilities.configs[key].is_unreported
 
 
 def _is_second_half(change: Change, capabilities: Capabilities) -> bool:

@@ -280,7 +280,9 @@ class TopicBatch:
                 continue
             values = {key: state.value for key, state in configs.items()}
             ignored = [
-                key for key, value in change.spec.configs.items() if not is_equal_config(key, values.get(key), value)
+                key
+                for key, value in change.spec.configs.items()
+                if key not in self._client.dialect.unreported and not is_equal_config(key, values.get(key), value)
             ]
             if ignored:
                 message = f"topic {change.name} was created, and its brokers ignored {', '.join(sorted(ignored))}"
@@ -303,7 +305,10 @@ class TopicBatch:
     def _has_configs(self, seen: Mapping[str, ConfigState], wanted: Mapping[str, str]) -> bool:
         if self._client.dialect.tells_own:
             return _are_equal_configs(select_own_configs(seen), wanted)
-        return all(key in seen and is_equal_config(key, seen[key].value, value) for key, value in wanted.items())
+        return all(
+            key in self._client.dialect.unreported or (key in seen and is_equal_config(key, seen[key].value, value))
+            for key, value in wanted.items()
+        )
 
     def _change_topics(self) -> None:
         """Change configs, partitions and replicas. Changes that need several requests are validated first."""

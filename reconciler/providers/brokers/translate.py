@@ -30,6 +30,8 @@ class Dialect:
     """Brokers' names of topic configs by their name in files, if different."""
     fixed_at_creation: frozenset[str] = frozenset()
     """Configs whose default is copied into each new topic."""
+    unreported: frozenset[str] = frozenset()
+    """Configs that brokers accept at a topic's creation and never report."""
 
     def to_wire(self, config: str) -> str:
         """Return the brokers' name of a topic config."""

@@ -15,6 +15,7 @@ from reconciler.resources.inventory import AccessControl, Capabilities
 from reconciler.resources.kafka_configs import ConfigKey, ConfigType
 from reconciler.resources.redpanda_configs import (
     PROPERTY_OF,
+    READ_REPLICA,
     REDPANDA_INTERNAL,
     WIRE_NAMES,
     redpanda_configs,
@@ -30,6 +31,7 @@ DIALECT: Final = Dialect(
     replication="config",
     records_at_once=None,
     config_names=WIRE_NAMES,
+    unreported=frozenset({READ_REPLICA}),
     fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
 )
 REDPANDA: Final = Capabilities(

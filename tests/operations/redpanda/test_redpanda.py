@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]
 TIERED = {"remote.read": "true", "remote.write": "true"}
 WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
 
+REPLICA = "redpanda.remote.readreplica"
 MODE = "redpanda.storage.mode"
 TIERED_BY_DEFAULT = {"cloud_storage_enable_remote_write": True, "cloud_storage_enable_remote_read": True}
 
@@ -193,6 +194,17 @@ def test_a_storage_mode_is_applied_kept_when_it_is_no_longer_declared(
     assert not isinstance(configs, int)
     assert configs[MODE].value == "tiered"
     desk.apply(mounting("unmounted"))
+
+
+def test_a_read_replica_is_declared_by_its_bucket_and_does_not_change(desk: Desk) -> None:
+    replica = document("Topic", "shown", {"partitions": 1, "replicationFactor": 1, "configs": {REPLICA: "archive"}})
+    desk.apply(replica)
+    plain = document("Topic", "shown", {"partitions": 1, "replicationFactor": 1})
+    desk.declare(plain)
+    (problem,) = desk.bench.plan().plan.errors
+    assert problem.message == f"configs.{REPLICA} never changes, and the topic was created with archive"
+    desk.declare(replica)
+    assert ids(desk.bench.plan()) == []
 
 
 @pytest.mark.fact("F-R-208")
