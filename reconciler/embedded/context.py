@@ -27,7 +27,7 @@ class ClusterContext:
     cluster_id: str
     storage: ObjectStore | None = None
     cache_folder: str | None = None
-    """Absolute path of the default cache folder."""
+    """Default cache folder, as an absolute path."""
     heads: RecentHeads = field(default_factory=RecentHeads)
 
     @property
@@ -41,7 +41,7 @@ class ClusterContext:
         """Return a topic that the caller may describe.
 
         Raises:
-            NotAuthorizedError: The caller may not describe a topic of that name.
+            NotAuthorizedError: The caller may not describe it.
         """
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)

@@ -1,6 +1,6 @@
 """Tiering states of topics (KIP-950), and cluster-wide settings.
 
-One commit changes a topic's tiering configs and state together (`update_tiering`).
+`update_tiering` changes a topic's state in the commit that changes its configs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def build_topic_manifest(catalog: Catalog, full_name: str, cluster_id: str) -> T
 
 
 def find_read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location that a topic is read from; a read replica has that of its source."""
+    """Return the location to read a topic from; for a read replica, its source's."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
     return get_topic_location(full_name, topic, cluster_id)
@@ -102,7 +102,7 @@ def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id
     """Return the remote location to delete with a topic; `None` if its objects stay.
 
     Objects of an incomplete recovery are deleted. Others are deleted if `remote.delete` is true, and the topic writes
-    and reads remotely or its disabling deletes remote data (F-R-008, F-R-009, F-R-010).
+    and reads remotely or its disabling deletes remote data (F-R-008 to F-R-010).
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -119,7 +119,7 @@ def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id
 
 
 def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Change topics' tiering states as their configs require; each transition increases the epoch (F-K-056).
+    """Change topics' tiering states to match their configs; each transition increases the epoch (F-K-056).
 
     If one transition is refused, no state changes, and `or_else` undoes the caller's changes.
     """
@@ -163,7 +163,7 @@ def list_disabling_topics(catalog: Catalog | Draft) -> list[str]:
 
 
 def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Complete the disabling of `epoch` after all manifests (F-K-062), unless the epoch has changed."""
+    """Complete the disabling of `epoch` after all manifests (F-K-062); do nothing if the epoch has changed."""
     for full_name in list_disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:

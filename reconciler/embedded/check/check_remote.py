@@ -1,4 +1,4 @@
-"""Check heads, manifests and remote segments for contradictions."""
+"""Compare heads, manifests and remote segments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def find_head_problems(head: Head, place: FindingPlace, *, epoch: int) -> Iterat
 def find_page_differences(
     page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: FindingPlace, *, epoch: int
 ) -> Iterator[CheckFinding]:
-    """Yield differences between a page's content and the reference to it."""
+    """Yield differences between a page's content and its reference."""
     if not below:
         yield CheckFinding(Kind.PAGE_DAMAGED, "it lists no objects", place)
         return
@@ -106,7 +106,7 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Check that entries and pages are in order. Gaps are valid: aborted or compacted records."""
+    """Gaps are valid: aborted or compacted records."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -174,7 +174,7 @@ class SegmentCheck:
     deep: ContentCheck | None = None
 
     def find_suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
-        """Yield suspected problems of segments, oldest first; `place` is their manifest's."""
+        """Yield suspected problems of segments, oldest first; `place` is the manifest's."""
         sizes = self.listed.find_sizes([entry.key for entry in entries])
         indexes = self.listed.find_sizes([build_index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
@@ -242,16 +242,13 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# The head is read before the manifest, so uploads and retention may make them differ. The manifest is read again to
-# skip objects that it no longer references.
+# Uploads and retention may change the manifest after the head was read. It is read again to skip objects that it no
+# longer references.
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCheck:
-    """Checks manifests and segments of one cluster, from any thread.
-
-    `deep` checks the content of a segment.
-    """
+    """Checks manifests and segments of one cluster, from any thread. `deep` checks a segment's content."""
 
     storage: ObjectStore
     cluster_id: str
@@ -261,9 +258,9 @@ class RemoteCheck:
     def check_partition(
         self, catalog: Catalog, head: Head, place: FindingPlace, *, epoch: int, count: Callable[[Manifest], None]
     ) -> Iterator[CheckFinding]:
-        """Yield problems of a partition's remote tier; `place` and `epoch` are its head's.
+        """Yield problems of a partition's remote tier; `place` and `epoch` are the head's.
 
-        `count` is called with the manifest if this cluster owns it.
+        `count` gets the manifest if this cluster owns it.
         """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return

@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS: Final = 1_000
-"""Maximum number of groups that are read; each needs a request."""
+"""Maximum number of groups to read; each takes a request."""
 
 _MAX_CLOCK_SKEW_MS: Final = 2 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """The topics of one catalog. Their bounds are read once, on demand."""
+    """A catalog's topics; their bounds are read once, on demand."""
 
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
@@ -58,7 +58,7 @@ class TopicBounds:
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
-        """Return the topics of a catalog, without reading bounds."""
+        """Index a catalog's topics, without reading bounds."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
         return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote_records(catalog, name)))
 
@@ -78,7 +78,7 @@ class TopicBounds:
             yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
     def list_existing_topics(self, group: Group) -> list[str]:
-        """Return the ids, sorted by name, of existing topics in which the group has offsets."""
+        """Return the ids of existing topics in which the group has offsets, sorted by name."""
         return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
 
 
@@ -108,7 +108,7 @@ def describe_topic_groups(
 def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
     """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS` groups.
 
-    Only groups that changed recently are read.
+    Only recently changed groups are read.
     """
     young = store.read_clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
     names = [parse_group_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
@@ -140,7 +140,7 @@ class Groups:
 
     @classmethod
     def of(cls, cluster: ClusterContext) -> Groups:
-        """Return the groups of a cluster."""
+        """Create the groups of a cluster."""
         return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
     def list_names(self) -> list[str]:
@@ -202,7 +202,7 @@ class Groups:
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or create_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
-        """Return a group's committed offsets, limited to the logs."""
+        """Return a group's committed offsets, limited to the logs' bounds."""
         catalog = self._read_if_allowed(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
@@ -225,14 +225,14 @@ class Groups:
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """Return a group's committed offsets by topic id and partition, limited to the logs."""
+        """Return a group's committed offsets by topic id and partition, limited to the logs' bounds."""
         self._read_if_allowed(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return the offset changes of a reset; by default it includes all topics of the group.
+        """Plan a reset of a group's offsets, by default in all its topics.
 
         Raises:
             NotAuthorizedError: The caller may not reset the group.
@@ -258,7 +258,7 @@ class Groups:
 
         Raises:
             BlockedError: The group is reading, and `force` is not set.
-            NotAuthorizedError: The caller may not delete the group, or may not read one of its topics.
+            NotAuthorizedError: The caller may not delete the group or read one of its topics.
         """
         catalog, now_ms = self._read_if_allowed(Operation.DELETE, group), self.now_ms()
         if topic is None:
@@ -299,7 +299,7 @@ class SearchableLogs:
     remote: RemoteTier | None = None
 
     def log(self, full_name: str, topic_id: str) -> EmbeddedLog:
-        """Return the log of a topic."""
+        """Return a topic's log."""
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
         return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
@@ -308,7 +308,7 @@ class SearchableLogs:
 def plan_offset_moves(
     logs: SearchableLogs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return the offset changes of a reset, limited to each log. Unchanged partitions are left out.
+    """Plan the offset changes of a reset, limited to each log's bounds, without unchanged partitions.
 
     The group must exist unless a `topic` is given.
     """

@@ -69,7 +69,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class _Phase(Enum):
-    """Phases of a producer. Values complete "the producer …" in errors."""
+    """Phases of a producer; values complete "the producer …" in errors."""
 
     NEW = "has not taken over yet"
     READY = "has no open transaction"
@@ -92,7 +92,7 @@ _NEXT: Final = {
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records are visible to `read_committed` readers after the commit. Not thread-safe.
+    """A producer whose records `read_committed` readers see after the commit. Not thread-safe.
 
     `init_transactions` fences all earlier producers of the transactional id.
     """
@@ -121,10 +121,10 @@ class TransactionalProducer(Producer):
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id. Abort its open transaction; complete a decided one.
+        """Become the only producer of the transactional id; abort its open transaction, or complete a decided one.
 
         Raises:
-            NotAuthorizedError: The principal may not use the transactional id.
+            NotAuthorizedError: The principal may not use the id.
         """
         catalog = self._cluster.catalog.read()
         check_namespace_exists(catalog, self._transactional_id)
@@ -152,7 +152,7 @@ class TransactionalProducer(Producer):
         ).batch
 
     def begin(self, batch: CommittedBatch | None = None) -> None:
-        """Begin a transaction; its timeout starts with the first written record.
+        """Begin a transaction; its timeout starts with the first write.
 
         After a commit, `last_batch` returns `batch` in any process.
         """
@@ -165,7 +165,6 @@ class TransactionalProducer(Producer):
 
         Raises:
             ProducerFencedError: Another producer took over.
-            RetryableError: No attempt succeeded in time.
         """
         self._check_phase(_Phase.OPEN)
         with self._mark_failure():
@@ -175,10 +174,10 @@ class TransactionalProducer(Producer):
             run_in_parallel(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
-        """Commit a group's offsets, by topic and partition, with the transaction.
+        """Commit a group's offsets with the transaction.
 
         Raises:
-            NotAuthorizedError: The principal may not read as that group, or may not read a topic.
+            NotAuthorizedError: The principal may not read as that group, or a topic.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
@@ -197,12 +196,12 @@ class TransactionalProducer(Producer):
         self._tiered |= {entry.id for name, _ in offsets if (entry := catalog.topics[name]).tiering is not None}
 
     def commit(self) -> dict[str, Gained]:
-        """Write buffered records and commit; return the offsets appended per partition since the last flush.
+        """Write buffered records and commit; return the offsets appended since the last flush.
 
         Raises:
             ProducerFencedError: Another producer took over, or the timeout has passed; nothing is committed.
-            UserError: The transaction has offsets of a topic that migrates or was deleted; abort it.
-            RetryableError: No attempt succeeded in time. Call it again: it commits once.
+            UserError: The transaction has offsets of a migrating or deleted topic; abort it.
+            RetryableError: No attempt succeeded in time. Call again: it commits once.
         """
         gained: dict[str, Gained] = {}
         if self._phase is not _Phase.COMMITTING:
@@ -216,11 +215,11 @@ class TransactionalProducer(Producer):
         return gained
 
     def abort(self) -> None:
-        """Abort the transaction; its records are never visible.
+        """Abort the transaction and discard its records.
 
         Raises:
             ProducerFencedError: Another producer took over, and aborted the transaction.
-            RetryableError: No attempt succeeded in time. Call it again.
+            RetryableError: No attempt succeeded in time. Call again.
         """
         if self._phase is not _Phase.ABORTING:
             self._check_phase(_Phase.OPEN, _Phase.FAILED)
@@ -234,7 +233,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def transaction(self, batch: CommittedBatch | None = None) -> Iterator[Self]:
-        """Run the block in a transaction; commit after it, or abort on an error."""
+        """Run the block in a transaction; commit afterwards, or abort on an error."""
         self.begin(batch)
         try:
             yield self
@@ -330,7 +329,7 @@ class TransactionalProducer(Producer):
             self._beginning, self._seen_ms = None, now_ms
 
     def _handle_failure(self) -> None:
-        """Keep the epoch, since the next transaction has another one."""
+        """The next transaction has another epoch."""
 
     def _check_still_valid(self) -> None:
         now_ms = self._cluster.now_ms()
@@ -370,12 +369,12 @@ class TransactionalProducer(Producer):
 
 _CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
-"""Timeout of transactions. They are open only during swaps, and block readers."""
+"""Timeout of transactions that publish. They are open only during swaps, and block readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedAppends:
-    """A topic as an `AppendSink`: many tasks stage records, and one transaction publishes them. Picklable."""
+    """A topic as an `AppendSink`: many tasks stage records, one transaction publishes them. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -387,11 +386,7 @@ class EmbeddedAppends:
 
     @classmethod
     def of(cls, cluster: ClusterContext, full_name: str) -> Self:
-        """Return the sink of a topic.
-
-        Raises:
-            NotAuthorizedError: The caller may not write to the topic.
-        """
+        """Return the sink of a topic."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -401,7 +396,7 @@ class EmbeddedAppends:
         )
 
     def check_shared(self) -> None:
-        """Reject a machine on which the topic is not visible."""
+        """Reject a machine that does not see the topic."""
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
 

@@ -177,7 +177,7 @@ class _TopicPolicies:
 
 @dataclass(frozen=True, slots=True)
 class RetentionJob:
-    """Retention of single partitions in one pass. Thread-safe."""
+    """Applies retention to single partitions in one pass. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -202,7 +202,7 @@ class RetentionJob:
         return delete_expired(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
 
     def find_evictable_segments(self, surveyed: SurveyedPartition, head: Head) -> EvictionCandidates:
-        """Return the segments that may be evicted from the local tier."""
+        """Return the segments that the local tier may drop."""
         if surveyed.policy.tiering is None:
             return EvictionCandidates()
         tier = self._make_tiered_partition(surveyed, surveyed.policy.tiering)

@@ -66,12 +66,12 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 FindWork: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-"""Returns work for a partition, or when to check an unchanged partition again; `None` means never."""
+"""Returns a partition's work, or when to check it again if unchanged; `None` means never."""
 
 
 @dataclass(frozen=True)
 class Upkeep:
-    """One maintenance pass over a cluster's partitions; its jobs share the heads that they read."""
+    """One maintenance pass over a cluster's partitions; its jobs share heads."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -94,7 +94,7 @@ class Upkeep:
         return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster)
 
     def retain(self) -> MaintenanceResult:
-        """Delete expired records, and evict uploaded records beyond the local limits."""
+        """Delete expired records, and evict uploaded ones beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
         retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, result in self._check_due(
@@ -109,7 +109,7 @@ class Upkeep:
         return self._run_rewrites("roll", spread, lambda _policy: True, self._find_roll)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Upload the closed segments of tiered topics; `spread` may run chores on executors."""
+        """Upload closed segments of tiered topics; `spread` may run chores on executors."""
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
@@ -150,7 +150,7 @@ class Upkeep:
     def upload_all(
         self, uploads: UploadJob, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
     ) -> None:
-        """Upload chores and publish each round."""
+        """Upload chores, and publish each round."""
         self._run_and_publish(
             "upload",
             spread,
@@ -160,7 +160,7 @@ class Upkeep:
         )
 
     def reupload_all(self, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None) -> None:
-        """Upload compacted segments again and publish each round."""
+        """Upload compacted segments again, and publish each round."""
         self._run_and_publish(
             "reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
         )
@@ -188,9 +188,9 @@ class Upkeep:
         return tended
 
     def store_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
-        """Store the cluster's metadata in object storage if this is due, or always with `is_named`.
+        """Store the cluster's metadata in object storage if due, or always with `is_named`.
 
-        A cluster that has only read replicas stores none, since its access may be read-only.
+        A cluster with only read replicas stores none, since its access may be read-only.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
@@ -386,13 +386,13 @@ def _map_in_parallel(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 
 
 SCRUB_INTERVAL_MS: Final = 24 * 60 * 60 * 1000
-"""Scrub interval of a partition. Object storage rarely loses objects, and listings cost."""
+"""Scrub interval of a partition: object storage rarely loses objects, and listings cost."""
 
 
 def scrub_cluster(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Scrub the manifests that are due, or all with `is_named`, and refresh topic descriptions.
+    """Scrub due manifests, or all with `is_named`, and refresh topic descriptions.
 
-    Partitions are due once a day. Unrepaired faults are errors; `records` and `bytes` count new uploads.
+    They are due once a day. Unrepaired faults are errors; `records` and `bytes` count new uploads.
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
@@ -501,7 +501,7 @@ _ANY_SEGMENT: Final = 1 << 30
 class MergePlanner:
     """Decides which remote segments a pass merges. Thread-safe.
 
-    It stores each partition's first mergeable run, so that later passes skip older segments.
+    It stores each partition's first mergeable run; later passes skip older segments.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
@@ -511,7 +511,7 @@ class MergePlanner:
         """High limit, low limit and offset below which nothing is merged, by head key."""
 
     def load_results(self, survey: Survey) -> None:
-        """Load the last pass's results if the limits are the same."""
+        """Load the last pass's results if its limits were the same."""
         judged = repr(read_merge_limits(self._remote.properties, _ANY_SEGMENT))
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
@@ -528,9 +528,6 @@ class MergePlanner:
         """Return a partition's runs to merge, or when to check again.
 
         This also deletes the garbage of interrupted merges.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
         """
         tiering, storage = surveyed.policy.tiering, self._remote.storage
         if tiering is None or not merges_segments(surveyed.policy, self._remote):
@@ -545,8 +542,7 @@ class MergePlanner:
         limits = read_merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
         high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        # A compacted segment can be evicted only if its remote copy is equal, so copies of local segments are not
-        # merged.
+        # Copies of local segments are not merged: a compacted segment is evicted only if its remote copy is equal.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
         found_there = iter_entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)

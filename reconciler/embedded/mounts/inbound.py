@@ -1,8 +1,8 @@
 """Mount: the steps of an inbound migration.
 
 `preparing` creates the topics from their descriptions, closed to clients. `executing` claims each topic by one swap,
-and checks that all objects exist. `cut_over` makes this cluster the owner of topics and manifests. It creates heads
-that begin at the manifests' ends, and copies no record.
+and checks that all objects exist. `cut_over` makes this cluster the owner of topics and manifests, and creates heads
+that begin at the manifests' ends. No record is copied.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class InboundSteps:
-    """Steps of one migration that mounts topics into a cluster."""
+    """Steps of a migration that mounts topics."""
 
     context: MigrationContext
     number: int
     migration: MigrationEntry
 
     def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state, and commit the next state, unless another process has done so.
+        """Do the work of a state and commit the next state, unless another process did so.
 
         Raises:
             OwnershipLostError: Another cluster owns a topic.

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 class TopicFlush:
     """Uploads all records of one topic that object storage lacks, including the open segment.
 
-    Outdated compacted segments are uploaded again, because removed records would reappear otherwise.
+    Outdated compacted segments are uploaded again, since removed records would otherwise reappear.
     """
 
     upkeep: Upkeep
@@ -81,9 +81,9 @@ class TopicFlush:
     spread: Spread | None = None
 
     def upload_missing(self, rounds: int | None = None) -> int:
-        """Upload the stable records of every partition; return the number of stored bytes.
+        """Upload the stable records of every partition; return the stored bytes.
 
-        It stops after `rounds`. If `rounds` is `None`, it continues until object storage has all stable records.
+        It stops after `rounds`; if `None`, when object storage has all stable records.
         """
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
@@ -113,14 +113,14 @@ class TopicFlush:
         return stored
 
     def finish_manifests(self) -> Mapping[int, Manifest]:
-        """Set the end of every manifest to the sealed log's end; return the manifests."""
+        """Set every manifest's end to the sealed log's end; return the manifests."""
         partitions = list(self._iter_partitions())
 
         manifests = map_in_parallel(lambda one: self._finish_manifest(*one), partitions, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
     def upload_lost_objects(self) -> int:
-        """Upload lost objects again from the local tier; return the number of stored bytes."""
+        """Upload lost objects again from the local tier; return the stored bytes."""
         from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415 - brings Arrow
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
@@ -248,14 +248,14 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True)
 class OutboundSteps:
-    """Steps of one migration that unmounts topics from a cluster."""
+    """Steps of a migration that unmounts topics."""
 
     context: MigrationContext
     number: int
     migration: MigrationEntry
 
     def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state, and commit the next state, unless another process has done so."""
+        """Do the work of a state and commit the next state, unless another process did so."""
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
             self._do_state(state)
 
@@ -404,7 +404,7 @@ class OutboundSteps:
         check_current(self.context.catalog.read(), self.number, self.migration)
 
     def _is_mounted_elsewhere(self, location: TopicLocation) -> bool:
-        """Return whether the topic was detached or mounted by a later migration."""
+        """A later migration may have detached or mounted the topic."""
         ownership = read_ownership(self.context.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 def create_remote_head(
     store: ObjectStore, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None, fetched: Sequence[Entry] = ()
 ) -> None:
-    """Create a partition's head for records in object storage, unless the head exists.
+    """Create a partition's head for records in object storage, unless it exists.
 
-    `fetched` are the newest segments, if they were copied to the local tier.
+    `fetched` are the newest segments that were copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -67,7 +67,7 @@ def create_remote_head(
         register.swap(None, spill.spill_entries(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
         current = register.read()
-        if current is None or mark not in current.marks:  # A head with the mark is this one.
+        if current is None or mark not in current.marks:  # A head without this mark is another process's.
             store.delete([*(entry.key for entry in fetched), *spill.used_keys])
 
 
@@ -77,13 +77,13 @@ _WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LocalFetch:
-    """Limits of the records that are copied to the local tier; `None` means no limit."""
+    """Limits of the records to copy to the local tier; `None` means no limit."""
 
     since_ms: int | None = None
     bytes: int | None = None
 
     def select_newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return the newest segments within both limits; return none if no limit is set."""
+        """Return the newest segments within both limits; none if no limit is set."""
         taken: list[Entry] = []
         room = self.bytes
         for entry in reversed(entries if self != LocalFetch() else []):
@@ -246,7 +246,7 @@ PARTITION_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """The recoveries of one cluster. Any process can continue them."""
+    """The recoveries of one cluster; any process can continue them."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -258,7 +258,7 @@ class Recoveries:
     _stored_groups: Memo = field(default_factory=Memo)
 
     def finish_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
-        """Finish the recovery of wanted topics (by full name); return each topic's error or `None`, by topic id."""
+        """Finish the recovery of wanted topics (by full name); return each one's error or `None`, by topic id."""
         catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
         for full_name, topic in sorted(catalog.topics.items()):

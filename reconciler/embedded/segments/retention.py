@@ -68,12 +68,12 @@ class Segment:
 
     @property
     def min_ts(self) -> int:
-        """Timestamp in ms of the oldest record."""
+        """Oldest record timestamp in ms."""
         return min(entry.min_ts for entry in self.entries)
 
     @property
     def max_ts(self) -> int:
-        """Timestamp in ms of the newest record."""
+        """Newest record timestamp in ms."""
         return max(entry.max_ts for entry in self.entries)
 
     @property
@@ -86,8 +86,8 @@ def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[S
     """Yield a partition's segments, oldest first. Only the last segment is open; it never expires.
 
     A segment ends when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
-    record, has another epoch, or is a whole segment. Its start depends only on earlier parts, so closed segments never
-    change.
+    record, has another epoch, or is a whole segment. Only earlier parts decide where it starts, so closed segments
+    never change.
     """
     run: list[Entry] = []
     size = 0
@@ -140,7 +140,7 @@ class CleanupPolicy:
 
     @property
     def keeps_unuploaded(self) -> bool:
-        """Whether records are kept until they are uploaded (F-R-021)."""
+        """Whether records stay until they are uploaded (F-R-021)."""
         return self.is_upload_paused or (self.tiering is not None and self.tiering.uploads)
 
     @property
@@ -164,7 +164,7 @@ def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cl
     return CleanupPolicy(
         # Compaction reads only closed segments, so `max.compaction.lag.ms` limits their age, too.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # If a link syncs start offsets, it expires the mirror's records.
+        # A link that syncs start offsets expires the mirror's records.
         deletes="delete" in kinds and not syncs_start_offsets(catalog, catalog.topics[full_name]),
         compacts=compacts,
         # A tiered topic keeps at least its local targets.
@@ -190,7 +190,7 @@ def _are_uploads_paused(catalog: Catalog, full_name: str, tiering: TopicTiering)
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """Result of retention; `bytes` are stored bytes."""
+    """Result of retention, in stored bytes."""
 
     start: int
     segments: int = 0
@@ -254,7 +254,7 @@ def delete_expired(
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
-    """Raise the log start, at most to the last stable offset, and delete the local parts below it.
+    """Raise the log start, at most to the last stable offset, and delete local parts below it.
 
     Return `None` if the partition is sealed.
     """
@@ -298,7 +298,7 @@ def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head,
 def select_pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
     """Return the pages with offsets from `start` on, and the keys of all others.
 
-    A page of pages that contains `start` is replaced by its pages.
+    A page of pages across `start` is replaced by its pages.
     """
     remaining: list[PageRef] = []
     emptied: list[str] = []

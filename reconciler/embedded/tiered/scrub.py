@@ -94,11 +94,7 @@ class PartitionScrub:
         return remote_partition(self.tiering.location, self.number)
 
     def scrub_partition(self, head: Head) -> list[ScrubFinding]:
-        """Check all referenced objects; repair and return faults.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Check all referenced objects; repair and return faults."""
         storage, alone = self.remote.storage, OffsetRange(head.start, max(head.start, head.local_start))
         try:
             manifest = read_manifest(storage, self._place)
@@ -190,7 +186,7 @@ class PartitionScrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
-        """Upload a segment's local records again; return no entries if compaction removed all records."""
+        """Return nothing if compaction removed all records."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)
