@@ -33,9 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources with access rules. A rule for everything in a namespace also applies to the namespace itself.
-
-    """
+    """Kinds of resources. A rule for everything in a namespace includes the namespace."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -76,7 +74,7 @@ _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RuleLevel:
-    """A namespace or topic whose rules apply to a resource. `name` is the resource's name inside it."""
+    """A namespace or topic with rules for a resource; `name` is the resource's name inside it."""
 
     label: str
     rules: tuple[AclEntry, ...]
@@ -87,7 +85,7 @@ class RuleLevel:
 class Verdict:
     """Whether an operation is allowed, and the rule that decides: number `position` (from 1) of `level`.
 
-    Without a matching rule, `rule` is `None` and `level` names the namespaces or topic that have rules.
+    Without a matching rule, `rule` is `None` and `level` names the namespaces or topic with rules.
     """
 
     is_allowed: bool
@@ -131,15 +129,11 @@ class Permissions:
         return self.principal is None
 
     def is_allowed(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
-        """Return whether an operation on a resource is allowed; `name` is its full name."""
+        """Whether a principal may do an operation on a resource; `name` is its full name."""
         return self.principal is None or self.find_verdict(catalog, operation, kind, name).is_allowed
 
     def check_allowed(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
-        """Reject an operation without permission, without revealing whether the resource exists.
-
-        Raises:
-            NotAuthorizedError: Names principal, operation, resource, and rule.
-        """
+        """Reject an operation without permission, without revealing whether the resource exists."""
         if self.principal is None:
             return
         verdict = self.find_verdict(catalog, operation, kind, name)
@@ -205,7 +199,7 @@ def check_namespace_deletion(who: Permissions, draft: Draft, namespace: str) -> 
 
 
 def check_may_append(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Reject a principal that may not append to a topic. Links append to mirrors as the super user."""
+    """Reject a principal that may not append to a topic. Links append as the super user."""
     who.check_allowed(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
     if topic is not None:

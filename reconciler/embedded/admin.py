@@ -75,7 +75,7 @@ class Admin:
         self.catalog = CatalogRegister(store)
         self._heads = RecentHeads()
         self.cache_folder: str | None = None
-        """Default cache folder for remote reads, as an absolute path."""
+        """Default cache folder, an absolute path."""
         self.permissions = SUPER_USER
 
     @property
@@ -94,7 +94,7 @@ class Admin:
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier; `None` if the cluster is not bound to object storage."""
+        """The remote tier; `None` without object storage."""
         return self.context.remote
 
     def fresh_id(self) -> str:
@@ -180,9 +180,9 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set a topic's configs (`None` removes one, so the inherited value applies), and add partitions.
+        """Set a topic's configs (`None` removes one), and add partitions.
 
-        Wait until any tiering that this disables is off.
+        A removed config is inherited. Wait until any tiering that this disables is off.
         """
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
@@ -224,11 +224,7 @@ class Admin:
         }
 
     def topic(self, full_name: str) -> TopicEntry:
-        """Return a topic that the caller may describe.
-
-        Raises:
-            NotAuthorizedError: The caller may not describe it.
-        """
+        """Return a topic that the caller may describe."""
         return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:

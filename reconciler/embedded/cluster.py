@@ -43,10 +43,7 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open an existing cluster.
-
-        `new_id` returns ids of new topics; `storage` is the cluster's object storage.
-        """
+        """Open an existing cluster; `new_id` returns ids of new topics."""
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
             raise UserError(f"there is no cluster at {store.url}", hint="Create it first, or correct the location.")
@@ -70,9 +67,9 @@ class EmbeddedCluster(Admin):
         return cls(store, existing_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
-        """Return this cluster as seen by a principal; `None` is the super user.
+        """Return this cluster for one principal; `None` is the super user.
 
-        For host `*`, only rules for all hosts apply.
+        For host `*`, only rules for all hosts apply. Calls without permission raise `NotAuthorizedError`.
         """
         cluster = copy(self)
         cluster.permissions = Permissions.of(principal, host)
@@ -103,9 +100,9 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the recovery of wanted topics (by full name); return each topic's error or `None`, by topic id.
+        """Finish the recovery of wanted topics (by full name); return each one's error or `None`, by topic id.
 
-        `may_go_on` is called before each copy, from any thread, and may raise. `copied` is called after each segment.
+        `may_go_on` runs before each copy, from any thread, and may raise. `copied` runs after each segment.
         """
         from reconciler.embedded.mounts.recovery import Recoveries
 
@@ -115,11 +112,7 @@ class EmbeddedCluster(Admin):
         )
 
     def replicate_topic(self, full_name: str, location: str) -> None:
-        """Create a read replica of a location in object storage.
-
-        Raises:
-            NotAuthorizedError: The caller is not the super user.
-        """
+        """Create a read replica of a location in object storage, as the super user."""
         from reconciler.archives.location import TopicLocation
         from reconciler.embedded.tiered.replicas import create_replica_topic, read_replica_source
 
@@ -202,9 +195,7 @@ class EmbeddedCluster(Admin):
         transaction_timeout_ms: int = 60_000,
         delivery_timeout_ms: int = 120_000,
     ) -> Producer:
-        """Return a producer that retries until the delivery timeout; with a transactional id it writes in transactions.
-
-        """
+        """Return a producer that retries until the delivery timeout; with a transactional id, a transactional one."""
         from reconciler.embedded.clients.producer import Producer
         from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
@@ -226,11 +217,7 @@ class EmbeddedCluster(Admin):
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def appends(self, full_name: str) -> EmbeddedAppends:
-        """Return a sink: many tasks stage new records, one transaction publishes them.
-
-        Raises:
-            NotAuthorizedError: The caller may not write to the topic.
-        """
+        """Return a sink: many tasks stage new records, one transaction publishes them."""
         from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
         return EmbeddedAppends.of(self.context, full_name)
@@ -279,7 +266,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedLog:
         """Return a topic's log; `read_uncommitted` includes records of open transactions.
 
-        `on_missing` is called with missing or damaged offsets, which are then skipped; without it, reading fails.
+        `on_missing` gets missing or damaged offsets, which are then skipped; without it, reading fails.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 

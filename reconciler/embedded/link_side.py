@@ -83,7 +83,7 @@ class ClusterLinks:
         return after
 
     def mirror_own_mirror(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
-        """Reverse mirroring: make a topic the mirror of its own mirror, and close it to producers.
+        """Make a topic the mirror of its own mirror, and close it to producers.
 
         The link may then overwrite its group offsets.
         """
@@ -350,16 +350,13 @@ def _merge_source_rules(
     return (merge_rules(entries, changes) if changes else entries), own
 
 
-# With synced retention, only the source expires records: clocks and segments of both clusters differ.
+# With synced retention, only the source expires records.
 
 
 def raise_mirror_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
     """Raise a mirror's start offsets to its source's, but not above the last stable offset.
 
     Does nothing unless mirroring is active and the link syncs retention.
-
-    Raises:
-        OwnershipLostError: Another cluster owns the remote partition.
     """
     catalog = cluster.catalog.read()
     topic = get_topic(catalog, full_name)

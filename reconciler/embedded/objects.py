@@ -99,7 +99,7 @@ def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -
 def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
     """Reject objects that this machine does not see: another process wrote them to its own copy of the folder.
 
-    `keys` are in writing order; the first and the last are checked.
+    Only the first and the last key are checked.
     """
     if by == build_process_id():
         return

@@ -3,9 +3,9 @@
 One swap truncates a head under the next epoch. The head stores the operation, its offset and the number of removed
 records, so a repetition removes nothing. Then the manifest is truncated (`tiered/remote_retention.py`).
 
-Compaction may have replaced records below the new end by records above it. So a log that was compacted beyond the new
-end is removed completely and mirrored again. Until the manifest is truncated, a running compaction may publish such a
-result, so the log is checked again afterwards.
+Compaction may have replaced records below the new end by records above it, so a log compacted beyond the new end is
+removed completely and mirrored again. A compaction may publish such a result until the manifest is truncated, so the
+log is checked again afterwards.
 """
 
 from __future__ import annotations

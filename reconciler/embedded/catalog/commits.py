@@ -86,7 +86,7 @@ def catalog_register(store: ObjectStore) -> Register:
 def find_new_commits(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
     """Return the known catalog and the commits after it; if `head` lacks it, an empty catalog and all commits.
 
-    A snapshot counts as a commit. Commits with a key are references to objects.
+    A snapshot counts as a commit.
     """
     commits = [commit for commit in (head["snapshot"], *head["tail"]) if commit is not None]
     ids = [commit["id"] for commit in commits]
@@ -159,7 +159,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # An unanswered attempt may have succeeded; the head then references its objects.
+        # An unanswered attempt may have succeeded; then the head references its objects.
         named = set(list_referenced_keys(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)

@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # This slow check runs last: a plan may begin thousands of mounts.
+        # Slow, so it runs last: a plan may begin thousands of mounts.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -113,7 +113,7 @@ def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: 
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # Thousands of mounts meet thousands of topics: test the cheap condition first.
+            continue  # Thousands of mounts meet thousands of topics, so the cheap condition comes first.
         location = str(get_topic_location(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -187,7 +187,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def build_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Build a migration's entry for a topic; reject topics that cannot be unmounted."""
+    """Build a migration's entry for a topic; reject a topic that cannot be unmounted."""
     try:
         topic = get_topic(draft, full_name)
     except UserError as error:

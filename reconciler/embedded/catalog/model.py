@@ -262,10 +262,7 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A deleted topic, whose objects must still be deleted; a new topic may take its name.
-
-    `location` is the place of its objects in object storage, if they must be deleted.
-    """
+    """A deleted topic whose objects still exist; its name is free. `location` is the remote one to delete, if any."""
 
     name: str
     location: str | None = None

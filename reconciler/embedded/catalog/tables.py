@@ -81,9 +81,6 @@ def check_quotas(
     """Reject a change that would exceed a quota of the topic's namespaces.
 
     Namespaces above `leaving`, a moved topic's previous namespace, already count the topic.
-
-    Raises:
-        QuotaExceededError: Names the quota, the current and the new usage.
     """
     for tier in list_levels(split_name(full_name)[0]):
         entry = namespaces.get(tier)

@@ -98,7 +98,7 @@ def find_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[
 def syncs_start_offsets(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     """Whether a mirror copies its source's start offsets (F-C-054).
 
-    This requires a link that syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
+    Its link must sync both retention limits; otherwise the mirror expires records itself (F-C-055).
     """
     mirror = topic.active_mirror
     return mirror is not None and {*find_synced_configs(catalog, mirror)} >= _RETENTION

@@ -144,7 +144,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
     """Mark a topic for deletion and free its name; return whether it existed.
 
     Raises:
-        StalePlanError: The name now belongs to a topic with another id than `topic_id`.
+        StalePlanError: The name belongs to another topic than `topic_id`.
         BlockedError: The mirror's link would create it again.
     """
     entry = draft.topics.get(full_name)
@@ -226,9 +226,6 @@ def record_replica_state(draft: Draft, topic_id: str, partitions: int, trouble: 
     """Record the partition count and the problem of a read replica's source.
 
     Partitions never decrease. A persisting problem keeps its start time.
-
-    Raises:
-        QuotaExceededError: A namespace quota would be exceeded.
     """
     full_name = next((name for name, topic in draft.topics.items() if topic.id == topic_id), None)
     if full_name is None:

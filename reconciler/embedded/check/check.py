@@ -1,6 +1,6 @@
 """`cluster check`: list the store once, then check catalog, partitions, groups and transactions.
 
-It needs 16 bytes of memory per object, and memory for one partition per thread.
+Memory: 16 bytes per object, and one partition per thread.
 """
 
 from __future__ import annotations

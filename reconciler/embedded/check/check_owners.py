@@ -299,10 +299,7 @@ def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
-    """Yield a partition that is a copy of another topic than its mirror's source.
-
-    Mirrors with a running operation are skipped.
-    """
+    """Yield a partition that is a copy of another topic than its mirror's source, except during operations."""
     source, mirror = head.source, topic.active_mirror
     if source is None:
         return

@@ -48,7 +48,7 @@ class PartContentCheck:
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a part and its entry in the head."""
+        """Yield differences between a part and its head entry."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
             differences = list(self._find_differences(entry, offsets))
@@ -90,7 +90,7 @@ class SegmentContentCheck:
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a segment and its entry in the manifest. A missing index is ignored."""
+        """Yield differences between a segment and its manifest entry; a missing index is no difference."""
         yield from PartContentCheck(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = build_index_key(entry.key)
         stored = self.storage.get(key)
@@ -154,10 +154,7 @@ class TopicIndex:
 
 @dataclass(frozen=True)
 class PartitionCheck:
-    """Checks partitions, from any thread.
-
-    `topics` returns the current topics, `deep` checks parts' content, `remote` checks object storage.
-    """
+    """Checks partitions, from any thread. `deep` checks parts' content, `remote` object storage."""
 
     store: ObjectStore
     stored: ObjectIndex

@@ -150,7 +150,7 @@ def _hash_key(key: str) -> bytes:
 PartitionId: TypeAlias = tuple[str, int]
 
 _MAX_APPEND_MS: Final = 10 * 60_000
-"""Longest time to write all parts of one append. Objects without a head further apart are no single failed append."""
+"""Longest time to write all parts of one append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class HeadlessObjects:
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
     def count_if_headless(self, listed: ListedObject) -> bool:
-        """Count an unreferenced object if it may belong to a partition without a head; return whether it may."""
+        """Count an object if it may belong to a partition without a head; return whether it may."""
         places = self.headless.find_partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))

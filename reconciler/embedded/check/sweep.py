@@ -71,7 +71,7 @@ class SweepResult:
 def sweep_store(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> SweepResult:
-    """Delete unreferenced objects older than a day. Safe while writers are active, and repeatable.
+    """Delete unreferenced objects older than a day. Repeatable, and safe while writers are active.
 
     `unless_recent` skips the sweep if the last one was within six hours.
     """

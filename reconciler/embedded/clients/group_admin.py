@@ -92,7 +92,7 @@ def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: 
 def describe_topic_groups(
     store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int
 ) -> list[ConsumerGroup] | None:
-    """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS` groups."""
+    """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS`."""
     names, read, matching = list_groups(store), TopicBounds.of(store, catalog), []
     if len(names) > MAX_GROUPS:
         return None
@@ -106,10 +106,7 @@ def describe_topic_groups(
 
 
 def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
-    """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS` groups.
-
-    Only recently changed groups are read.
-    """
+    """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS`."""
     young = store.read_clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
     names = [parse_group_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
     if len(names) > MAX_GROUPS:
@@ -164,7 +161,7 @@ class Groups:
         return group
 
     def list_for_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS` groups."""
+        """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS`."""
         catalog = self._read_if_allowed(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = find_visible_topic(self.permissions, catalog, full_name).id
         groups = describe_topic_groups(self.store, catalog, topic_id, now_ms=self.now_ms())
@@ -173,7 +170,7 @@ class Groups:
         return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
     def find_topic_readers(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that are reading each topic, by full name; `None` above `MAX_GROUPS` groups."""
+        """Return the groups that are reading each topic, by full name; `None` above `MAX_GROUPS`."""
         catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
             return None
@@ -232,11 +229,7 @@ class Groups:
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Plan a reset of a group's offsets, by default in all its topics.
-
-        Raises:
-            NotAuthorizedError: The caller may not reset the group.
-        """
+        """Plan a reset of a group's offsets, by default in all its topics."""
         if topic is None:
             self._check_all_readable(self._read_if_allowed(Operation.READ, group), group)
         else:
@@ -248,7 +241,7 @@ class Groups:
         """Set a group's offsets in one swap.
 
         Raises:
-            BlockedError: The group is reading one of the topics, and `force` is not set.
+            BlockedError: The group is reading, and `force` is not set.
         """
         self._read_if_allowed(Operation.READ, group, *{move.topic for move in moves})
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
@@ -308,7 +301,7 @@ class SearchableLogs:
 def plan_offset_moves(
     logs: SearchableLogs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Plan the offset changes of a reset, limited to each log's bounds, without unchanged partitions.
+    """Plan the offset changes of a reset, limited to each log's bounds.
 
     The group must exist unless a `topic` is given.
     """
@@ -343,7 +336,7 @@ def move_offsets(
     """Set a group's offsets in one swap, without marking the group as reading.
 
     Raises:
-        BlockedError: The group is reading one of the topics, and `force` is not set.
+        BlockedError: The group is reading, and `force` is not set.
     """
     register = group_register(store, group)
 

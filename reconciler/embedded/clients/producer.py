@@ -77,11 +77,6 @@ def publish_append(
     """Publish an append in one swap; return its offsets, or `None` if they are unknown.
 
     A stored batch is not appended again. `still_wanted` raises if the producer was fenced.
-
-    Raises:
-        ProducerFencedError: The partition has a later epoch of the producer.
-        OutOfOrderSequenceError: The batch does not follow the last one.
-        RetryableError: No attempt succeeded in time; the error tells whether the batch may be stored.
     """
     mark = create_mark()
     offsets: OffsetRange | None = None
@@ -287,8 +282,7 @@ class Producer:
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
         Raises:
-            NotAuthorizedError: The principal may not write to a topic.
-            RetryableError: No attempt succeeded in time; the error tells whether records may be stored.
+            RetryableError: No attempt succeeded in time; records may be stored.
         """
         for topic in list(self._single):
             self._batch_single_records(topic)
@@ -353,7 +347,7 @@ class Producer:
         self._bytes.pop(topic, None)
 
     def _handle_failure(self) -> None:
-        """The last batch may be stored, so begin a new epoch."""
+        """Begin a new epoch, since the last batch may be stored."""
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._next.clear()
 

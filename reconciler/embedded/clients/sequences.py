@@ -83,8 +83,6 @@ def advance_sequence(sequence: int, count: int) -> int:
 def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
     """Whether a partition already has a batch; `where` names the partition in errors.
 
-    Producers without a write in the last 24 hours are unknown.
-
     Raises:
         ProducerFencedError: The partition has a later epoch.
         OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.

@@ -182,7 +182,7 @@ class EmbeddedLog:
         return TopicTiers.of(self.store, self.catalog.get_cached(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """A seal without a migration is ignored."""
+        """Reject a sealed or deleted topic; ignore a seal without a migration."""
         if head is not None and not head.writer.startswith(SEAL):
             return
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
@@ -200,7 +200,7 @@ class EmbeddedLog:
 class _RepeatedReads:
     """Reads a range until it is complete; each `with` block is one attempt.
 
-    A new attempt reads head and manifest again, and finds replacements of deleted objects.
+    Each attempt reads head and manifest again, to find replacements of deleted objects.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -354,7 +354,6 @@ class EmbeddedSink:
                 after = publication.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                # Another writer may have appended since.
                 check_copy_current(self.gate.full_name, partition, _get_position(head), self.source)
                 check_source_unchanged(self.gate.full_name, partition, _get_position(head), self.source)
                 return replace(after, source=_build_source_document(self.source, partition, after.end))
@@ -468,7 +467,7 @@ def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entr
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Publishing assigns the final offsets."""
+    """Number offsets from 0; publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -121,11 +121,7 @@ class TransactionalProducer(Producer):
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id; abort its open transaction, or complete a decided one.
-
-        Raises:
-            NotAuthorizedError: The principal may not use the id.
-        """
+        """Become the only producer of the transactional id; abort its open transaction, or complete a decided one."""
         catalog = self._cluster.catalog.read()
         check_namespace_exists(catalog, self._transactional_id)
         self._check_allowed(catalog)
@@ -161,11 +157,7 @@ class TransactionalProducer(Producer):
         self._batch = batch
 
     def append_parts(self, appends: Sequence[PartitionAppend]) -> None:
-        """Append parts that other tasks wrote, one append per partition.
-
-        Raises:
-            ProducerFencedError: Another producer took over.
-        """
+        """Append parts that other tasks wrote, one append per partition."""
         self._check_phase(_Phase.OPEN)
         with self._mark_failure():
             self._prepare_partitions(appends)
@@ -329,7 +321,7 @@ class TransactionalProducer(Producer):
             self._beginning, self._seen_ms = None, now_ms
 
     def _handle_failure(self) -> None:
-        """The next transaction has another epoch."""
+        """Keep the epoch, since the next transaction has another one."""
 
     def _check_still_valid(self) -> None:
         now_ms = self._cluster.now_ms()

@@ -211,8 +211,7 @@ def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
     """Complete decided transactions and abort overdue ones; return how many.
 
-    Raises:
-        ReconcilerError: A transaction failed; all others are complete.
+    An error is raised after the others are complete.
     """
     finished, failed = 0, None
     idle: list[ListedObject] = []
@@ -424,7 +423,6 @@ def claim_transactional_id(
 
     Raises:
         ProducerFencedError: Another producer claimed the id at the same time.
-        RetryableError: No attempt succeeded in time.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), create_mark()
@@ -474,11 +472,7 @@ def begin_transaction(
 def add_partitions(
     store: ObjectStore, who: ProducerIdentity, partitions: Sequence[WrittenPartition], *, mark: str
 ) -> None:
-    """Add partitions to an open transaction, before their first append.
-
-    Raises:
-        ProducerFencedError: Another producer took over, or the timeout aborted the transaction.
-    """
+    """Add partitions to an open transaction, before their first append."""
     register = _get_register(store, who)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any]:
@@ -524,11 +518,7 @@ def decide_transaction(  # noqa: PLR0913 - all of it is one decision, and what m
 def read_owned_transaction(
     store: ObjectStore, who: ProducerIdentity, state: TransactionState = TransactionState.ONGOING
 ) -> Transaction:
-    """Return the state of the producer's transactional id.
-
-    Raises:
-        ProducerFencedError: Another producer took over.
-    """
+    """Return the state of the producer's transactional id."""
     register = _get_register(store, who)
     return _parse_owned_transaction(register, register.read(), who, {state})
 

@@ -200,7 +200,6 @@ class RecordFilter:
         self._survivors = survivors
         self.dropped = 0
         self.tombstones = 0
-        """Surviving tombstones."""
 
     def filter_records(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
         """Yield the surviving records, without tombstones below offset `tombstones_to`."""
@@ -326,8 +325,8 @@ class Compaction:
 
     It cleans closed segments below the last stable offset that are older than `min.compaction.lag.ms`. It reads each
     key's newest offset from the dirty part, which begins at `Head.compacted_to`. Then it rewrites clean and dirty parts
-    into files of at most `segment.bytes`. Records without a key stay. After `MAX_LEARNED_KEYS` keys, other keys wait
-    for the next pass, or for Spark (`jobs/compaction.py`).
+    into files of at most `segment.bytes`. Records without a key stay. Keys beyond `MAX_LEARNED_KEYS` wait for the next
+    pass, or for Spark (`jobs/compaction.py`).
 
     Remote-only records in `[start, local_start)` are cleaned, too; remote copies of local records are uploaded again
     instead. While a topic uploads, only uploaded records supersede others, so that object storage alone has each key's

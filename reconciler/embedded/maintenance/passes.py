@@ -105,11 +105,11 @@ class Upkeep:
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge each closed segment into one file; `spread` may run chores on executors."""
+        """Merge each closed segment into one file."""
         return self._run_rewrites("roll", spread, lambda _policy: True, self._find_roll)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Upload closed segments of tiered topics; `spread` may run chores on executors."""
+        """Upload the closed segments of tiered topics."""
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
@@ -166,7 +166,7 @@ class Upkeep:
         )
 
     def compact(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Compact every partition that needs it; `spread` may run chores on executors."""
+        """Compact every partition that needs it."""
         with self.tidying.run_job("compact", self.catalog.read().cluster.properties) as may_tidy:
 
             def find_local_work(surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
@@ -176,7 +176,7 @@ class Upkeep:
             return self._run_rewrites("compact", spread, lambda policy: policy.compacts, find_local_work)
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge small neighbouring remote segments; `spread` may run chores on executors."""
+        """Merge small neighbouring remote segments."""
         tended, remote = MaintenanceResult(lost=self.lost), self.remote
         properties = self.catalog.read().cluster.properties
         if remote is None:

@@ -152,8 +152,8 @@ def publish_rewrite(
 ) -> Gain | None:
     """Publish a rewrite in object storage, then locally; then delete the replaced objects.
 
-    If the remote rewrite fails, nothing is published (`None`), and the written objects are deleted. `put_ms` is the
-    time when the oldest was written.
+    If the remote rewrite fails, nothing is published (`None`), and the written objects are deleted. The oldest was
+    written at `put_ms`.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.

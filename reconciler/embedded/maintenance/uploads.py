@@ -118,7 +118,7 @@ class UploadJob:
     def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
         """Publish a partition's uploads in one swap, oldest first; delete unpublished ones.
 
-        `put_ms` is the time when the first was written. Return `None` if nothing was published.
+        The first was written at `put_ms`. Return `None` if nothing was published.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -178,7 +178,7 @@ class UploadJob:
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
     def _read_or_create_manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """Return `None` under a newer tiered epoch."""
+        """Return the manifest, created if missing; `None` under a newer tiered epoch."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:

@@ -41,7 +41,7 @@ class MigrationContext:
 
 
 class OvertakenError(Exception):
-    """Another process has moved the migration to a later state. Used only in this package."""
+    """Another process has moved the migration to a later state."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:

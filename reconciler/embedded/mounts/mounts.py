@@ -128,11 +128,7 @@ class Mounts:
         return MigrationRequest(create_mark(), self.cluster.now_ms(), is_automatic)
 
     def build_mount_entry(self, mount: Mount) -> MigrantEntry:
-        """Return a migration's entry for a detached topic, with a new topic id.
-
-        Raises:
-            OwnershipLostError: A cluster owns the topic.
-        """
+        """Return a migration's entry for a detached topic, with a new topic id."""
         storage = self._require_storage()
         location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
         check_claimable(location, read_ownership(storage, location), None)

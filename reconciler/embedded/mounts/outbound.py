@@ -83,7 +83,7 @@ class TopicFlush:
     def upload_missing(self, rounds: int | None = None) -> int:
         """Upload the stable records of every partition; return the stored bytes.
 
-        It stops after `rounds`; if `None`, when object storage has all stable records.
+        It stops after `rounds`; `None` continues until object storage has all stable records.
         """
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
@@ -404,7 +404,7 @@ class OutboundSteps:
         check_current(self.context.catalog.read(), self.number, self.migration)
 
     def _is_mounted_elsewhere(self, location: TopicLocation) -> bool:
-        """A later migration may have detached or mounted the topic."""
+        """Whether a later migration detached or mounted the topic."""
         ownership = read_ownership(self.context.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False

@@ -98,8 +98,8 @@ class LocalFetch:
 class TopicRecovery:
     """Recovers one topic: copies objects, and creates manifests and heads.
 
-    Any process can repeat a step: names of copies are deterministic, and manifests and heads are created only once. If
-    a source object is missing, the source's manifest is read again.
+    Any process can repeat a step: copies have deterministic names, and manifests and heads are created only once. If a
+    source object is missing, the source's manifest is read again.
     """
 
     store: ObjectStore

@@ -2,7 +2,7 @@
 
 To fence a writer, a caller commits its successor to the catalog, then swaps the topic's heads to the next epoch.
 Appends that read an earlier head fail. An append to an unsettled head reads the catalog before it is acknowledged, and
-settles the head. Migrations seal heads in the same way; if one is cancelled, the next append removes its seal.
+settles the head. Migrations seal heads in the same way; after a cancellation, the next append removes the seal.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class RecentHeads:
             return [one for one in self._lines[line] if not one.is_done]
 
     def _get_process_lock(self) -> Lock:
-        """A forked child starts empty, without its parent's threads."""
+        """Return the lock; a forked child starts empty, without its parent's threads."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
@@ -293,7 +293,7 @@ class AppendGate:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm_topic(self, partition: int) -> Catalog:
-        """Read the catalog after the head exists; delete the partition if its topic is gone."""
+        """Return the catalog, read after the head exists; delete the partition if its topic is gone."""
         catalog = self.catalog.read()
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None:
@@ -381,7 +381,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
-        """The last comes first, so that the swapping thread stays first in the queue."""
+        """List the last append first, so that the swapping thread stays first in the queue."""
         return list(enumerate(self._wanted))[::-1]
 
 

@@ -69,7 +69,7 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """Producers of the last 24 hours: id → `{epoch, last, at_ms}`, with the last sequence number."""
+    """Producers of the last 24 hours: id → `{epoch, last, at_ms}`; `last` is a sequence number."""
     transactions: Json = field(default_factory=dict)
     """Open transactions: transactional id → `{epoch, base}`."""
     compacted_to: int = 0
@@ -86,7 +86,7 @@ class Head:
     """Last truncation: `{operation, offset, epoch, records}`. A manifest without this epoch must be truncated, too."""
 
     def may_be_acknowledged(self, epoch: int) -> bool:
-        """Whether its records may have been acknowledged and no deletion sealed it; `epoch` is the register's.
+        """Whether records may have been acknowledged, and no deletion sealed the head; `epoch` is its register's.
 
         If the catalog lacks the topic of such a head, an older catalog was restored.
         """
@@ -360,8 +360,8 @@ class Partition:
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
     """Change a head by one swap; return whether it changed.
 
-    Missing and sealed heads, epochs and writers stay. Callers delete unreferenced objects afterwards. `change` returns
-    the new head or `None`; it runs again after a lost race.
+    Missing and sealed heads, epochs and writers stay. Callers delete unreferenced objects. `change` returns the new
+    head or `None`; it runs again after a lost race.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False

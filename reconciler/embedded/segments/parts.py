@@ -293,7 +293,7 @@ def find_offset_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: 
 
 
 def find_offset_in_file(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset of a range whose record is not older than a time in ms, or `None`."""
+    """Find an offset like `find_offset_since`, in an open part."""
     for group in find_groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:

@@ -85,9 +85,8 @@ class Segment:
 def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
     """Yield a partition's segments, oldest first. Only the last segment is open; it never expires.
 
-    A segment ends when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
-    record, has another epoch, or is a whole segment. Only earlier parts decide where it starts, so closed segments
-    never change.
+    A segment ends before a part that would exceed `segment.bytes`, is more than `segment.ms` younger than the first
+    record, has another epoch, or is a whole segment. Closed segments never change.
     """
     run: list[Entry] = []
     size = 0

@@ -163,7 +163,7 @@ class _RunIndex:
 
 
 def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
-    """A replacement takes the position of its run's last entry."""
+    """Replace runs; a replacement takes the position of its run's last entry."""
     after: list[Entry] = []
     for entry in entries:
         replacement = runs.find_at(entry)
@@ -220,7 +220,7 @@ class AppendEncryption:
             self._mark_rewrite(catalog, find_topic_kms_key(catalog, name))
 
     def _mark_rewrite(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """The topic's last rewrite may have missed this head."""
+        """Mark the topic again, since its last rewrite may have missed this head."""
         if self._topic_id in catalog.rewrites:
             return
 

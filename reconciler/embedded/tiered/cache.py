@@ -71,7 +71,7 @@ class CacheTrim:
     target: CacheUsage
     left: CacheUsage
     needs: Callable[[str], Mapping[int, int]]
-    """Returns a segment's pending readers in this process: first byte of a chunk → number of readers."""
+    """Returns pending readers of a segment in this process, by first byte of a chunk."""
     evicted: list[str] = field(default_factory=list)
 
     def run(self, files: list[ListedFile]) -> None:
@@ -183,11 +183,7 @@ class CacheFolder:
         return f"{self.folder}/drafts"
 
     def create(self) -> None:
-        """Create the folder if missing.
-
-        Raises:
-            OSError: The disk refuses it.
-        """
+        """Create the folder if missing."""
         Path(self.drafts_path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -220,11 +216,7 @@ class CacheSpace:
         return self._limits
 
     def reserve(self, size: int) -> bool:
-        """Reserve space for a file; return whether it fits.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
+        """Reserve space for a file; return whether it fits."""
         with self._lock:
             used = self._used
             if used is None or self._is_listing_old():
@@ -273,7 +265,7 @@ class CacheSpace:
         return CacheTrim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _find_target(self, size: int, used: CacheUsage) -> CacheUsage | None:
-        """Return `None` if the file already fits."""
+        """Return the usage to trim to; `None` if the file already fits."""
         target = self._limits.find_trim_target(CacheUsage(used.bytes + size, used.objects + 1))
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
@@ -303,7 +295,6 @@ def _is_unused_since(file: ListedFile) -> bool:
 _ANOMALIES: Final = "cache_anomalies"
 _LOCK: Final = Lock()
 _COUNTS: Final[Counter[str]] = Counter()
-"""Counters of this process; sizes are per machine."""
 
 
 def count_cache_event(name: str) -> None:
@@ -408,11 +399,7 @@ class ChunkCache:
         return divide_into_chunks(borders, size, self.chunk_bytes)
 
     def hold_chunk(self, source: CacheSource, span: ByteSpan, chunks: int) -> HeldBytes:
-        """Return one of a segment's `chunks` chunks, which stays cached until its release.
-
-        Raises:
-            ValueError: The object is too short.
-        """
+        """Return one of a segment's `chunks` chunks, which stays cached until its release."""
         if self._is_whole:
             return self._hold_whole_object(source, span)
         path = self._build_path(f"{source.name}{CHUNKS_SUFFIX}/{span.start}")
@@ -485,7 +472,7 @@ class ChunkCache:
             return None
 
     def _evict_surplus(self, name: str, chunks: int) -> None:
-        """The `eager` strategy evicts chunks during trims instead."""
+        """Evict surplus chunks now, except under the `eager` strategy, which evicts during trims."""
         most = self._rule.compute_max_chunks(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -506,7 +493,7 @@ class ChunkCache:
 
 
 def _hold_range(path: str, file: CachedFile, span: ByteSpan) -> HeldBytes | None:
-    """Evict a damaged file and return `None`."""
+    """Hold cached bytes; evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)

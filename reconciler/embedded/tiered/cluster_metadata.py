@@ -309,5 +309,5 @@ def _without_operation(topic: TopicEntry) -> TopicEntry:
 
 
 def _may_store_property(key: str, value: str) -> bool:
-    """Secrets may be stored outside the cluster only as references."""
+    """Whether a property may be stored; secrets only as references."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -89,7 +89,7 @@ def publish_remote(
 ) -> Gain | None:
     """Publish a rewrite by one swap, then delete the replaced segments; return `None` if nothing was published.
 
-    `put_ms` is the time when the oldest object was written.
+    The oldest object was written at `put_ms`.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -251,7 +251,7 @@ def publish_local(
 ) -> Gain | None:
     """Publish rewritten parts by one swap, then delete replaced objects; return `None` if nothing was published.
 
-    `put_ms` is the time when the oldest object was written.
+    The oldest object was written at `put_ms`.
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None

@@ -173,7 +173,7 @@ class OpenSegment:
         return self._machine.cache.get_small(self._build_index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Fall back to the footer if the index is missing or invalid."""
+        """Return the index, or the footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(build_index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -253,7 +253,7 @@ def find_piece_offset_since(tier: RemoteTier | None, piece: LogPiece, since_ms: 
 
 
 def _read_segment(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """If the cached copy is damaged, read object storage."""
+    """Yield a segment's records; if its cached copy is damaged, read object storage."""
     piece = segment.piece
     rest = piece.offsets
     try:
@@ -278,9 +278,7 @@ class _PieceReader:
         self._machine = machine
         self._pieces = iter(pieces)
         self._open: deque[OpenSegment] = deque()
-        """Open segments; the first is being read."""
         self._following: LogPiece | None = None
-        """First local piece."""
         self._failed: Exception | None = None
         """Error of the iterator, raised after all earlier pieces."""
         self._chunks = self._iter_wanted_chunks()

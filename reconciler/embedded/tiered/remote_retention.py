@@ -71,7 +71,7 @@ class _ExpiryWalk:
     left: int
 
     def expires(self, item: Entry | PageRef) -> bool:
-        """A segment across the size limit expires (F-R-017)."""
+        """Whether a segment or page expires; a segment across the size limit does (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
@@ -165,7 +165,7 @@ def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Ma
 
 
 def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """The oldest entries go to small pages, which later expiry reads."""
+    """Write the oldest entries to small pages, which later expiry reads."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -191,13 +191,10 @@ def truncate_manifest(
 ) -> Manifest | None:
     """Truncate a manifest to its head's last truncation; return the current manifest.
 
-    Uploads, expiry and compaction call this before they change a manifest. Segments above the new end become garbage; a
-    segment across it is rewritten. `makes` creates a missing manifest, so that an earlier upload cannot publish.
+    Uploads, expiry and compaction call this before they change a manifest. Segments above the new end become garbage;
+    one across it is rewritten. `makes` creates a missing manifest, so that an earlier upload cannot publish.
 
     Return `None` if the manifest is missing or has a newer tiered epoch.
-
-    Raises:
-        OwnershipLostError: Another cluster owns the partition.
     """
     manifest = read_manifest(swap.storage, place)
     if manifest is None and not makes:
@@ -415,11 +412,7 @@ class TieredPartition:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def apply_retention(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
-        """Apply retention; return the result, or when to check again.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Apply retention; return the result, or when to check again."""
         uploaded_to = head.uploaded_to
         head, manifest = self.read_agreeing_state(head)
         total = self._plan_total_expiry(head, manifest, now_ms)
@@ -440,11 +433,7 @@ class TieredPartition:
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
     def read_own_manifest(self) -> Manifest:
-        """Return the current manifest; an empty one if it is missing.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Return the current manifest; an empty one if it is missing."""
         current = None if self.remote is None else read_manifest(self.remote.storage, self.place)
         if current is None or self.remote is None:
             return Manifest(self.tiering.location.cluster_id)

@@ -108,7 +108,7 @@ def _list_partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[
 
 
 MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Minimum age of swept objects; writers reference objects within half a day."""
+"""Minimum age of swept objects; writers reference them within half a day."""
 _BATCH: Final = 1000
 
 LocationId = tuple[str, int]
@@ -174,7 +174,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
 def _find_foreign_locations(
     storage: ObjectStore, forgotten: Collection[LocationId], cluster_id: str
 ) -> set[LocationId]:
-    """Their objects may be a last copy."""
+    """Return forgotten locations that other clusters own, whose objects may be a last copy."""
     foreign: set[LocationId] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = parse_mountable_key(listed.key)
@@ -256,7 +256,7 @@ class _FolderCheck:
     known: _KnownLocations
 
     def __call__(self, folder: _PartitionFolder) -> _FolderResult | None:
-        """Return `None` during an operation on the folder's topic."""
+        """Check a folder; return `None` during an operation on its topic."""
         if folder.location in self.known.busy:
             return None
         return retry_missing(lambda: self._check_folder(folder))
@@ -279,7 +279,7 @@ class _FolderCheck:
         )
 
     def _may_need_unnamed(self, folder: _PartitionFolder, manifest: Manifest) -> bool:
-        """A manifest older than the folder may lack references to needed objects."""
+        """Whether the manifest is older than the folder, so that unreferenced objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
         return head is not None and lacks_uploaded(manifest, head)

@@ -1,4 +1,4 @@
-"""Read replicas: topics that read another cluster's topic from object storage, without records not uploaded yet."""
+"""Read replicas: topics that read another cluster's topic from object storage."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class PartitionScrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
-        """Return nothing if compaction removed all records."""
+        """Upload a segment's local records again, if compaction left any."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)

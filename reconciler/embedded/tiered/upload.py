@@ -347,7 +347,7 @@ def upload_compacted_again(
 
 
 def _build_successors(upload: PartitionUpload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
-    """Nothing is copied if only the tombstone horizon differs."""
+    """Yield the new remote entries; copy nothing if only the tombstone horizon differs."""
     if list(map(_get_content, remote)) == list(map(_get_content, local)):
         yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(remote, local, strict=True))
     else:

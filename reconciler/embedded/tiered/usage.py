@@ -437,8 +437,7 @@ def measure_topic(
 ) -> TopicSize:
     """Measure a topic; records on both tiers count once.
 
-    `cuts` are the times of `older_bytes`. This takes one listing, one or two GETs per partition, and a few for large
-    pages.
+    `cuts` are the times of `older_bytes`. This takes a listing, and one or two GETs per partition.
     """
     heads = read_heads(store, topic_id)
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES
@@ -497,7 +496,7 @@ def _iter_stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_L
 
 
 def _merge_ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbours to at most a hundred, each with its newest time."""
+    """Merge neighbouring stretches to at most a hundred, each with its newest time."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
