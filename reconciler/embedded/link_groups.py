@@ -46,10 +46,10 @@ def read_group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, Gro
     catalog = cluster.catalog.read()  # Read after the groups, to include the topics of new offsets.
     ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
     names = map_names_by_id(catalog, ids)
-    return {name: _name_offsets(group, names) for name, group in groups_read.items() if group is not None}
+    return {name: _key_offsets_by_name(group, names) for name, group in groups_read.items() if group is not None}
 
 
-def _name_offsets(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
+def _key_offsets_by_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
     return {
         (names[topic_id], partition): GroupPosition(committed.offset, committed.metadata)
         for (topic_id, partition), committed in sorted(group.offsets.items())

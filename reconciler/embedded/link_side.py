@@ -225,7 +225,7 @@ def _set_empty_start(head: Head, offset: int) -> Head | None:
     return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
 
 
-def make_mirrors(
+def create_matching_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
     """Create the mirrors that match a link's filters; return each mirror's error, or `None`."""

@@ -25,7 +25,7 @@ from reconciler.embedded.catalog.tables import (
     map_names_by_id,
 )
 from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
-from reconciler.embedded.catalog.topic_configs import find_set_configs, validate_configs
+from reconciler.embedded.catalog.topic_configs import find_explicit_configs, validate_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
@@ -316,7 +316,7 @@ def create_mounted_topics(draft: Draft, migration: int, made: Mapping[str, Mount
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
-        configs = pin_configs(find_set_configs(draft, migrant.name), own, effective)
+        configs = pin_configs(find_explicit_configs(draft, migrant.name), own, effective)
         draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 

@@ -21,7 +21,7 @@ from reconciler.embedded.catalog.tiering_state import update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
     find_configs_to_sync,
-    find_set_configs,
+    find_explicit_configs,
     merge_configs,
     validate_configs,
 )
@@ -137,11 +137,11 @@ def update_mirror(draft: Draft, full_name: str, source: SourceTopic) -> None:
 def describe_source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
     """Return the topic properties that mirrors copy."""
     topic = get_topic(catalog, full_name)
-    configs = {key: value for key, (value, _) in find_set_configs(catalog, full_name).items()}
+    configs = {key: value for key, (value, _) in find_explicit_configs(catalog, full_name).items()}
     return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
 
 
-def complete_first_copy(draft: Draft, topic_id: str) -> None:
+def mark_first_copy_complete(draft: Draft, topic_id: str) -> None:
     """Record that a mirror reached the end that its source had when the mirror was created."""
     for name, entry in draft.topics.items():
         if entry.id == topic_id and entry.mirror is not None:

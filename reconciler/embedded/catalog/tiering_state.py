@@ -13,7 +13,7 @@ from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_migrating
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs
 from reconciler.errors import UserError
 from reconciler.lifecycles import TIERING, TieringState
 from reconciler.resources.cluster_properties import (
@@ -38,7 +38,7 @@ def find_tiering(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> T
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
-    configs, properties = find_set_configs(catalog, full_name), catalog.cluster.properties
+    configs, properties = find_explicit_configs(catalog, full_name), catalog.cluster.properties
     switches, state = read_switches(configs), TieringState(topic.tiering.state)
     is_on = catalog.cluster.storage_id is not None and read_property(properties, ENABLED) == _TRUE
     is_kept = state is not TieringState.ENABLED and topic.tiering.policy == "retain"
@@ -85,7 +85,7 @@ def build_topic_manifest(catalog: Catalog, full_name: str, cluster_id: str) -> T
         topic.partitions,
         topic.replication_factor,
         topic.configs,
-        drop_origins(find_set_configs(catalog, full_name)),
+        drop_origins(find_explicit_configs(catalog, full_name)),
         topic.initial,
         0 if topic.tiering is None else topic.tiering.epoch,
     )
@@ -109,7 +109,7 @@ def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id
         return None
     if topic.recovering is not None:
         return str(get_topic_location(full_name, topic, cluster_id))
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
     deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
     switches = read_switches(configs)
     is_emptied = topic.tiering.state != TieringState.ENABLED and topic.tiering.policy == "delete"
@@ -126,7 +126,7 @@ def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
         moved = {
-            name: _compute_tiering(name, draft.topics[name].tiering, find_set_configs(draft, name))
+            name: _compute_tiering(name, draft.topics[name].tiering, find_explicit_configs(draft, name))
             for name in full_names
         }
     except UserError:

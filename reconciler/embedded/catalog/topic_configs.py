@@ -34,12 +34,12 @@ class EffectiveConfig:
 def compute_effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
     """Return all configs of a topic, inherited and default ones included, sorted."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
-    for key, (value, origin) in find_set_configs(catalog, full_name).items():
+    for key, (value, origin) in find_explicit_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
     return dict(sorted(effective.items()))
 
 
-def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
+def find_explicit_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
     """Return configs that the topic, its namespaces or the cluster set: key → (value, origin)."""
     namespace, _ = split_name(full_name)
     topic = catalog.topics.get(full_name)

@@ -32,7 +32,7 @@ from reconciler.embedded.catalog.tables import (
 from reconciler.embedded.catalog.tiering_state import check_not_disabling, find_location_to_delete, update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
-    find_set_configs,
+    find_explicit_configs,
     find_topic_kms_keys,
     mark_key_rewrites,
     merge_configs,
@@ -191,7 +191,7 @@ def recover_topic(
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
-    inherited = {key: value for key, (value, _) in find_set_configs(draft, full_name).items()}
+    inherited = {key: value for key, (value, _) in find_explicit_configs(draft, full_name).items()}
     own = {key: value for key, value in original.items() if key != _ONLY_AT_CREATION and inherited.get(key) != value}
     create_topic(draft, full_name, replace(shape, configs={**own, **shape.configs}), topic_id=topic_id)
     topic = draft.topics[full_name]

@@ -316,7 +316,7 @@ def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -
         yield CheckFinding(Kind.MIRROR_SOURCE, what, place)
 
 
-def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
+def correct_head_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
     """Set partitions' writers to the catalog's; return the number of partitions.
 
     If producers become the writer, group offsets are first clamped to the mirror's end.

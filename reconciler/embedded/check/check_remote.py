@@ -14,7 +14,7 @@ from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
-from reconciler.embedded.check.stored import ObjectIndex, list_below
+from reconciler.embedded.check.stored import ObjectIndex, index_objects_below
 from reconciler.embedded.tiered.remote_retention import must_truncate
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -289,7 +289,7 @@ class RemoteCheck:
         count(manifest)
         yield from find_manifest_problems(manifest, head, manifest_place)
         if manifest.segments:
-            listed = list_below(self.storage, f"{partition.key_prefix}/")
+            listed = index_objects_below(self.storage, f"{partition.key_prefix}/")
             segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
             yield from self._check_segments(partition, manifest, segments, manifest_place, epoch)
 

@@ -12,10 +12,10 @@ from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.check_catalog import find_missing_namespaces
 from reconciler.embedded.check.check_owners import (
+    correct_head_writers,
     find_holding_migration,
     find_stale_claims,
     forget_unlinked_mirrors,
-    hand_over_heads,
 )
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish_transaction
@@ -164,7 +164,7 @@ def _remove_stale_holds(cluster: EmbeddedCluster, _findings: Sequence[CheckFindi
 
 
 def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    done = hand_over_heads(cluster, findings)
+    done = correct_head_writers(cluster, findings)
     return f"gave {pluralize(done, 'partition')} to whom the catalog lets append" if done else None
 
 

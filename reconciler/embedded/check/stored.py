@@ -133,7 +133,7 @@ def list_store(store: ObjectStore) -> tuple[StoreListing, ObjectIndex]:
     return contents, ObjectIndex(names, sizes)
 
 
-def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
+def index_objects_below(store: ObjectStore, prefix: str) -> ObjectIndex:
     """List the objects below a prefix with one LIST."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):

@@ -291,7 +291,7 @@ class SearchableLogs:
     catalog: CatalogRegister
     remote: RemoteTier | None = None
 
-    def log(self, full_name: str, topic_id: str) -> EmbeddedLog:
+    def open_log(self, full_name: str, topic_id: str) -> EmbeddedLog:
         """Return a topic's log."""
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
@@ -316,7 +316,7 @@ def plan_offset_moves(
         rows = [(topic_id, row) for topic_id, row in rows if row.partition == partition]
         if not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-    moves = (_plan_move(logs.log(row.topic, topic_id), row, reset) for topic_id, row in rows)
+    moves = (_plan_move(logs.open_log(row.topic, topic_id), row, reset) for topic_id, row in rows)
     return tuple(move for move in moves if move is not None)
 
 

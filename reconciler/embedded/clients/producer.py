@@ -23,7 +23,7 @@ from reconciler.embedded.clients.sequences import (
     check_sequence,
     find_batch_offsets,
     is_batch_stored,
-    record_producer,
+    update_producers,
 )
 from reconciler.embedded.keys import check_producer_id, fresh_producer_id, part_key
 from reconciler.embedded.segments.admission import (
@@ -61,7 +61,7 @@ class PartitionAppend:
     put_ms: int
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         """Number of records."""
         return self.parts[-1].last + 1
 
@@ -102,7 +102,7 @@ def publish_append(
             else:
                 return offsets
 
-    return delivery.deliver(attempt, f"the append to {append.partition_label}")
+    return delivery.retry_until_timeout(attempt, f"the append to {append.partition_label}")
 
 
 def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch: int, now_ms: int) -> Head:
@@ -110,7 +110,7 @@ def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch
         head,
         entries=(*head.entries, *[part.shift(head.end, epoch) for part in batch.mark_entries(parts)]),
         end=head.end + batch.count,
-        producers=record_producer(head, batch.identity, batch.last, now_ms),
+        producers=update_producers(head, batch.identity, batch.last, now_ms),
         transactions=_add_open_transaction(head, batch.identity),
     )
 
@@ -330,7 +330,7 @@ class Producer:
 
     def _publish(self, append: PartitionAppend) -> None:
         place = append.gate.topic_id, append.partition
-        batch = SequencedBatch(self._identity, self._next.get(place, 0), append.records)
+        batch = SequencedBatch(self._identity, self._next.get(place, 0), append.record_count)
         try:
             offsets = publish_append(append, batch, self._delivery, self._check_still_valid)
         except BaseException:
@@ -405,7 +405,7 @@ class SequencedProducer:
         course = self._courses.setdefault(topic, RoundRobinState())
         routed = route_records(self._cluster, topic, [conform_batch(topic, records, partition=partition)], course)
         for append in write_parts([routed], self._cluster.now_ms()):
-            return publish_append(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
+            return publish_append(append, SequencedBatch(self._identity, sequence, append.record_count), self._delivery)
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:

@@ -121,7 +121,7 @@ def find_batch_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
     return None if first is None or last is None else OffsetRange(first, last + 1)
 
 
-def record_producer(head: Head, identity: ProducerIdentity, last: int, now_ms: int) -> Json:
+def update_producers(head: Head, identity: ProducerIdentity, last: int, now_ms: int) -> Json:
     """Return a head's producers after `identity` wrote the sequence number `last`."""
     known = {
         producer_id: state
@@ -180,7 +180,7 @@ class Delivery:
         """Maximum seconds for a swap."""
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
-    def deliver(self, attempt: Callable[[], T], what: str) -> T:
+    def retry_until_timeout(self, attempt: Callable[[], T], what: str) -> T:
         """Return the result of `attempt`, called until it succeeds. `what` begins the error message.
 
         Raises:

@@ -16,7 +16,7 @@ from reconciler.archives.entries import Entry
 from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, check_may_append
-from reconciler.embedded.catalog.mirror_tables import complete_first_copy
+from reconciler.embedded.catalog.mirror_tables import mark_first_copy_complete
 from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, find_current_name, find_topic_by_id
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_topic_visible, check_writes_visible
@@ -245,7 +245,7 @@ class _RepeatedReads:
             self._skip_or_raise(error)
 
     def _skip_or_raise(self, error: MissingObjectError | DamagedObjectError) -> None:
-        lost = self._lost_offsets(error)
+        lost = self._build_lost_offsets(error)
         if lost is None or self._log.on_missing is None:
             after = "" if lost is None else f", or --from {lost.last + 1}"
             hint = f"{error.hint} To read the records after it: topic consume --skip-missing{after}."
@@ -253,7 +253,7 @@ class _RepeatedReads:
         self._log.on_missing(lost)
         self.advance_to(lost.last + 1)
 
-    def _lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
+    def _build_lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
         if error.offsets is None or error.key is None:
             return None
         first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
@@ -375,7 +375,7 @@ class EmbeddedSink:
             return
 
         def decide(draft: Draft) -> None:
-            complete_first_copy(draft, self.gate.topic_id)
+            mark_first_copy_complete(draft, self.gate.topic_id)
 
         self.gate.catalog.commit(decide)
 

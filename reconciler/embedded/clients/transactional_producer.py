@@ -37,7 +37,7 @@ from reconciler.embedded.clients.transactions import (
     WrittenPartition,
     add_partitions,
     begin_transaction,
-    build_appends_id,
+    build_stream_transactional_id,
     claim_transactional_id,
     complete_decision,
     decide_transaction,
@@ -143,7 +143,7 @@ class TransactionalProducer(Producer):
         """
         self._check_phase(_Phase.READY)
         store, who = self._cluster.store, self._identity
-        return self._deliver(
+        return self._retry_until_timeout(
             lambda: read_owned_transaction(store, who, TransactionState.EMPTY), "looking for its last batch"
         ).batch
 
@@ -244,14 +244,14 @@ class TransactionalProducer(Producer):
     def _end_transaction(self, state: TransactionState) -> None:
         store, catalog = self._cluster.store, self._cluster.catalog
         batch, check = self._batch if state is TransactionState.COMMITTING else None, self._check_offsets
-        decided = self._deliver(
+        decided = self._retry_until_timeout(
             lambda: decide_transaction(
                 store, self._identity, state, self._offsets, mark=self._mark, batch=batch, check=check
             ),
             f"{state} its transaction",
         )
         if decided is not None:
-            self._deliver(
+            self._retry_until_timeout(
                 lambda: complete_decision(store, catalog, decided, now_ms=self._cluster.now_ms()),
                 f"what is decided, {state} its transaction, is being carried out, which",
             )
@@ -301,7 +301,7 @@ class TransactionalProducer(Producer):
         self._check_allowed(self._cluster.catalog.get_cached())
         mark = create_mark()
         if self._partitions:
-            self._deliver(
+            self._retry_until_timeout(
                 lambda: add_partitions(self._cluster.store, self._identity, new, mark=mark), "adding partitions"
             )
             self._partitions.update((one.topic_id, one.partition) for one in new)
@@ -313,7 +313,7 @@ class TransactionalProducer(Producer):
     def _open_transaction(self) -> None:
         if self._beginning is not None:
             new, mark, now_ms = self._beginning
-            self._identity = self._deliver(
+            self._identity = self._retry_until_timeout(
                 lambda: begin_transaction(self._cluster.store, self._identity, new, mark=mark, now_ms=now_ms),
                 "beginning",
             )
@@ -325,7 +325,7 @@ class TransactionalProducer(Producer):
 
     def _check_still_valid(self) -> None:
         now_ms = self._cluster.now_ms()
-        self._deliver(
+        self._retry_until_timeout(
             lambda: read_owned_transaction(self._cluster.store, self._identity), "looking whether it still is"
         )
         self._seen_ms = now_ms
@@ -351,9 +351,9 @@ class TransactionalProducer(Producer):
         for gathered in (self._next, self._waiting, self._single, self._bytes, self._single_bytes, self._gained):
             gathered.clear()
 
-    def _deliver(self, attempt: Callable[[], T], what: str) -> T:
+    def _retry_until_timeout(self, attempt: Callable[[], T], what: str) -> T:
         try:
-            return self._delivery.deliver(attempt, f"the producer of {self._transactional_id}: {what}")
+            return self._delivery.retry_until_timeout(attempt, f"the producer of {self._transactional_id}: {what}")
         except ProducerFencedError:
             self._phase = _Phase.FENCED
             raise
@@ -406,7 +406,7 @@ class EmbeddedAppends:
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
         """Append all staged records in one transaction; return `False` if the batch is already published."""
-        name = build_appends_id(self.topic_id, None if batch is None else batch.stream)
+        name = build_stream_transactional_id(self.topic_id, None if batch is None else batch.stream)
         rows = _fingerprint_rows(staged)
         if batch is not None and self._is_published(name, batch, rows):
             return False

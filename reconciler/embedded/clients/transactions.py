@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import find_topic_by_id
-from reconciler.embedded.clients.sequences import Delivery, ProducerIdentity, record_producer
+from reconciler.embedded.clients.sequences import Delivery, ProducerIdentity, update_producers
 from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, parse_transaction_key, transaction_key
 from reconciler.embedded.segments.gate import AppendGate, find_writer
 from reconciler.embedded.segments.groups import Place, commit_decided_offsets
@@ -164,7 +164,7 @@ class TransactionDecision:
             return None
         is_lasting = known is None or "is_lasting" in known
         who = ProducerIdentity(self.transaction.producer_id, self.epoch, is_lasting=is_lasting)
-        fenced = replace(head, producers=record_producer(head, who, -1, now_ms))
+        fenced = replace(head, producers=update_producers(head, who, -1, now_ms))
         if name is None:
             return fenced
         others = {other: opened for other, opened in head.transactions.items() if other != self.transactional_id}
@@ -259,7 +259,7 @@ _UNUSED_AFTER_MS: Final = 24 * 60 * 60 * 1000
 """Age by the store's clock after which an empty register is deleted."""
 
 
-def build_appends_id(topic_id: str, stream: str | None) -> str:
+def build_stream_transactional_id(topic_id: str, stream: str | None) -> str:
     """Return the transactional id of a stream into a topic, or of a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{create_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
@@ -275,10 +275,10 @@ def read_stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Committe
     return batches
 
 
-def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: CommittedBatch, *, mark: str) -> None:
+def record_stream_batch(store: ObjectStore, topic_id: str, stream: str, batch: CommittedBatch, *, mark: str) -> None:
     """Set the last batch of a stream that another cluster wrote."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
-    register = transaction_register(store, build_appends_id(topic_id, stream))
+    register = transaction_register(store, build_stream_transactional_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
@@ -448,7 +448,7 @@ def claim_transactional_id(
                 abort_transaction(store, transactional_id, held.epoch)
             finish_transaction(store, catalog, transactional_id, now_ms=delivery.now_ms())
 
-    held = delivery.deliver(attempt, f"taking over transactional id {transactional_id}")
+    held = delivery.retry_until_timeout(attempt, f"taking over transactional id {transactional_id}")
     _check_owner(transactional_id, epoch, held)
     return ProducerIdentity(producer_id, epoch, transactional_id, is_lasting=True)
 

@@ -25,7 +25,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     delete_parts_on_error,
     delete_segments_on_error,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, read_property
@@ -248,7 +248,7 @@ def read_remote_only_entries(head: Head, place: RemotePartition | None, remote: 
     if manifest is None:
         raise missing_offsets_error(remote.storage, place.key, head.start, head.local_start - 1)
     check_manifest_owner(place, manifest, remote.cluster_id)
-    check_has_uploaded(manifest, head, place, place)
+    check_has_uploaded_records(manifest, head, place, place)
     return tuple(iter_entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
 
 

@@ -30,7 +30,7 @@ from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
     TieredPartition,
     evict_segments,
-    find_evictable,
+    find_evictable_segments,
     measure_disk_under,
     plan_evictions,
     read_local_capacity,
@@ -203,7 +203,7 @@ class RetentionJob:
             return EvictionCandidates()
         tier = self._make_tiered_partition(surveyed, surveyed.policy.tiering)
         head, manifest = tier.read_agreeing_state(head)
-        return find_evictable(
+        return find_evictable_segments(
             self.store, head, surveyed.policy, lambda: tier.find_equal_end(head, manifest), now_ms=self.now_ms()
         )
 

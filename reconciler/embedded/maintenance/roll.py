@@ -103,7 +103,7 @@ def _rewrite_partition(
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
-        if not others and _record_key(store, partition, head, kms_key_id):
+        if not others and _store_kms_key(store, partition, head, kms_key_id):
             return True
     return False
 
@@ -125,7 +125,7 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
     publish_local(store, written, put_ms=put_ms, now_ms=store.read_clock_ms)
 
 
-def _record_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
+def _store_kms_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
     """Store the KMS key in the head if all entries have it; return whether they do."""
     if seen.kms_key_id == kms_key_id:
         return True
@@ -178,7 +178,7 @@ def publish_rewrite(
     )
 
 
-def delete_unpublished(
+def delete_unpublished_objects(
     store: ObjectStore,
     remote: RemoteTier | None,
     rewritten: PartitionRewrite,

@@ -126,7 +126,7 @@ class Survey:
         rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
-    def find_due(
+    def find_due_partitions(
         self, catalog: Catalog, heads: HeadCache, is_wanted: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
         """Yield the partitions of wanted topics that the job must check now."""

@@ -27,13 +27,13 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
 from reconciler.embedded.tiered.remote_retention import must_truncate, truncate_manifest
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.embedded.tiered.upload import (
     BacklogController,
     UploadBatch,
     compute_backlog_error,
     compute_connections,
-    iter_outdated,
+    iter_outdated_stretches,
     iter_segments_to_upload,
     read_agreeing_tiers,
     read_free_bytes,
@@ -63,7 +63,7 @@ class UploadJob:
     takes_open: bool = False
     """Also upload the open segment's stable records, regardless of the interval."""
 
-    def find_due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+    def find_due_chores(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return a partition's segments to upload, or when to check again."""
         tiering = surveyed.policy.tiering
         both = None if tiering is None else self._read_agreeing_tiers(surveyed.partition, tiering, head)
@@ -86,7 +86,7 @@ class UploadJob:
         """Whether segments are uploaded again after compaction."""
         return uploads_again(policy, self.remote)
 
-    def find_outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+    def find_outdated_chores(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return segments to upload again after compaction; `None` if there are none."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
@@ -96,8 +96,8 @@ class UploadJob:
         if manifest is None:
             return None, None
         check_manifest_owner(place, manifest, self.remote.cluster_id)
-        check_has_uploaded(manifest, head, place, surveyed.partition)
-        outdated_stretches = iter_outdated(self.store, self.remote.storage, head, manifest)
+        check_has_uploaded_records(manifest, head, place, surveyed.partition)
+        outdated_stretches = iter_outdated_stretches(self.store, self.remote.storage, head, manifest)
         runs = (Segment(remote_run, is_closed=True) for remote_run, _ in outdated_stretches)
         return list(_group_segments(surveyed.partition, runs, head.local_start)) or None, None
 
@@ -182,7 +182,7 @@ class UploadJob:
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
-            check_has_uploaded(None, head, remote, partition)
+            check_has_uploaded_records(None, head, remote, partition)
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
             def begin(manifest_before: Manifest) -> Manifest:

@@ -218,7 +218,7 @@ class Mounts:
             if not (is_checked or is_catalog_alone):
                 check_storage(means.storage, self.cluster.catalog.get_cached().cluster.storage_id)
                 is_checked = True
-            kind(means, migration, current).do_state(state)
+            kind(means, migration, current).run_state(state)
 
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True

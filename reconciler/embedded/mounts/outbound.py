@@ -94,7 +94,9 @@ class TopicFlush:
                 break
             self.upkeep.may_go_on()
             tended, partitions = MaintenanceResult(), list(self._iter_partitions())
-            if chores := _flatten(map_in_parallel(lambda one: uploads.find_due(*one)[0], partitions, name="flush")):
+            if chores := _flatten(
+                map_in_parallel(lambda one: uploads.find_due_chores(*one)[0], partitions, name="flush")
+            ):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
             elif chores := _flatten(
                 map_in_parallel(lambda one: _find_outdated(uploads, *one), partitions, name="flush")
@@ -198,13 +200,13 @@ class TopicFlush:
             yield SurveyedPartition(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
 
 
-def count_pending_bytes(store: ObjectStore, topic_id: str) -> int:
+def count_bytes_to_upload(store: ObjectStore, topic_id: str) -> int:
     """Return the maximum number of bytes that object storage lacks."""
     return sum(map(_count_head_pending, read_heads(store, topic_id).values()))
 
 
 def _find_outdated(uploads: UploadJob, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
-    return uploads.find_outdated(surveyed, head)[0] if uploads.uploads_compacted_again(surveyed.policy) else None
+    return uploads.find_outdated_chores(surveyed, head)[0] if uploads.uploads_compacted_again(surveyed.policy) else None
 
 
 def _flatten(chore_lists: Iterable[list[Chore] | None]) -> list[Chore]:
@@ -254,12 +256,12 @@ class OutboundSteps:
     number: int
     migration: MigrationEntry
 
-    def do_state(self, state: MigrationState) -> None:
+    def run_state(self, state: MigrationState) -> None:
         """Do the work of a state and commit the next state, unless another process did so."""
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
-            self._do_state(state)
+            self._run_state(state)
 
-    def _do_state(self, state: MigrationState) -> None:
+    def _run_state(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
                 for topic in self._list_attached_topics():

@@ -19,7 +19,7 @@ from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
 from reconciler.embedded.catalog.tables import Catalog, Draft, find_topic_by_id, map_names_by_id
 from reconciler.embedded.catalog.tiering_state import build_topic_manifest, find_tiering
-from reconciler.embedded.catalog.topic_configs import find_set_configs, find_topic_kms_key
+from reconciler.embedded.catalog.topic_configs import find_explicit_configs, find_topic_kms_key
 from reconciler.embedded.catalog.topics import TopicShape, finish_recovery
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import part_key
@@ -76,7 +76,7 @@ _WAITING: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFetch:
+class LocalFetchLimits:
     """Limits of the records to copy to the local tier; `None` means no limit."""
 
     since_ms: int | None = None
@@ -86,7 +86,7 @@ class LocalFetch:
         """Return the newest segments within both limits; none if no limit is set."""
         taken: list[Entry] = []
         room = self.bytes
-        for entry in reversed(entries if self != LocalFetch() else []):
+        for entry in reversed(entries if self != LocalFetchLimits() else []):
             room = None if room is None else room - entry.bytes
             if (room is not None and room < 0) or (self.since_ms is not None and entry.max_ts < self.since_ms):
                 break
@@ -109,7 +109,7 @@ class TopicRecovery:
     topic_id: str
     source: TopicLocation
     tiering: TopicTiering
-    fetch: LocalFetch
+    fetch: LocalFetchLimits
     kms_key_id: str | None
     may_go_on: Callable[[], None]
     """Called before each copy, from any thread; may raise."""
@@ -384,13 +384,13 @@ def recover_topic(
             raise error
 
 
-def compute_initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> LocalFetch:
+def compute_initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> LocalFetchLimits:
     """Return the limits of the initial local retention."""
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:
         value = int(configs[key][0]) if key in configs else None
         return None if value is None or value < 0 else value
 
     back_ms, most = limit("initial.retention.local.target.ms"), limit("initial.retention.local.target.bytes")
-    return LocalFetch(None if back_ms is None else now_ms - back_ms, most)
+    return LocalFetchLimits(None if back_ms is None else now_ms - back_ms, most)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, find_topic_kms_key
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs, find_topic_kms_key
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, encode_name_as_text
 from reconciler.runtime.text import find_similar, format_suggestion
@@ -52,7 +52,7 @@ class AppendRules:
 
 def read_append_rules(catalog: Catalog, full_name: str) -> AppendRules:
     """Return a topic's current rules."""
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
     values = {key: configs[key][0] if key in configs else CONFIGS[key].default or "" for key in _KEYS}
     return AppendRules(
         full_name,

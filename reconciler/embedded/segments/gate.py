@@ -146,16 +146,16 @@ class RecentHeads:
             UnansweredError: Another thread took too long.
         """
         try:
-            self.join_line(line, ours)
+            self.join_queue(line, ours)
             if not ours.turn.wait(ours.patience_s):
                 message = "another thread of this process has been appending to the same partition for too long"
                 raise UnansweredError(message, hint="Try again: what was written is found there.")
             if not ours.is_done:
                 do(self._list_waiting(line))
         finally:
-            self.leave_line(line, ours)
+            self.leave_queue(line, ours)
 
-    def join_line(self, line: object, ours: PendingAppend) -> None:
+    def join_queue(self, line: object, ours: PendingAppend) -> None:
         """Add an append to a queue; the first has its turn at once."""
         with self._get_process_lock():
             waiting = self._lines.setdefault(line, [])
@@ -163,7 +163,7 @@ class RecentHeads:
             if waiting[0] is ours:
                 ours.turn.set()
 
-    def leave_line(self, line: object, ours: PendingAppend) -> None:
+    def leave_queue(self, line: object, ours: PendingAppend) -> None:
         """Remove an append from a queue; wake finished appends and the next waiting one."""
         with self._get_process_lock():
             waiting = self._lines.get(line, [])
@@ -252,7 +252,7 @@ class AppendGate:
         left = _find_own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
             catalog = self._confirm_topic(partition)
-            keys.confirm_key(catalog, held.value.get("kms_key_id"))
+            keys.mark_outdated_key(catalog, held.value.get("kms_key_id"))
             left = self._settle_head(register, held, left, catalog)
         self.recent.put(register.key, left)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.pages import iter_entries_within, read_page, read_pages
 from reconciler.embedded.catalog.tiering_state import find_tiering
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, syncs_start_offsets
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs, syncs_start_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
@@ -150,7 +150,7 @@ class CleanupPolicy:
 
 def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
     """Return a topic's current cleanup policy."""
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
 
     def value(key: str) -> str:
         return configs[key][0] if key in configs else CONFIGS[key].default or ""
@@ -183,7 +183,9 @@ def _limit_or_unlimited(target: int | None) -> int:
 
 
 def _are_uploads_paused(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
-    is_writing = tiering.state is TieringState.ENABLED and read_switches(find_set_configs(catalog, full_name)).write
+    is_writing = (
+        tiering.state is TieringState.ENABLED and read_switches(find_explicit_configs(catalog, full_name)).write
+    )
     return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 

@@ -53,7 +53,7 @@ class Replacement:
             tuple(entry.key for entry in after if entry.key not in run_keys),
         )
 
-    def fits(self, entries: Sequence[Entry]) -> bool:
+    def matches(self, entries: Sequence[Entry]) -> bool:
         """Whether the entries at these offsets are unchanged."""
         return _fingerprint(entries) == self.fingerprint
 
@@ -141,7 +141,7 @@ class RunReplacer:
         return tuple(
             replacement
             for replacement, run in self._runs.items()
-            if self._is_above_floor(replacement) and replacement.fits(run)
+            if self._is_above_floor(replacement) and replacement.matches(run)
         )
 
     def _is_above_floor(self, replacement: Replacement) -> bool:
@@ -213,7 +213,7 @@ class AppendEncryption:
         )
         return replace(after, entries=tuple(entries))
 
-    def confirm_key(self, catalog: Catalog, kms_key_id: str | None) -> None:
+    def mark_outdated_key(self, catalog: Catalog, kms_key_id: str | None) -> None:
         """Mark the topic for a rewrite if a new head's key is outdated; `catalog` was read after the swap."""
         name = map_names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is not None and find_topic_kms_key(catalog, name) != kms_key_id:

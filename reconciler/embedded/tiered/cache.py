@@ -407,7 +407,7 @@ class ChunkCache:
         self._evict_surplus(source.name, chunks)
         return held
 
-    def get_small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
+    def get_whole_object(self, name: str, fetch: Callable[[], bytes]) -> bytes:
         """Return an object cached as one file; `fetch` loads a missing one."""
         held = self._get_or_fetch(self._build_path(name), None, fetch)
         held.release()

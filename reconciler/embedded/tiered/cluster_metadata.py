@@ -297,13 +297,13 @@ def _iter_entries(catalog: Catalog, part: str) -> Iterator[tuple[str, Json]]:
                 yield name, namespace.to_json()
         case "topics":
             for name, topic in catalog.topics.items():
-                yield name, _without_operation(topic).to_json()
+                yield name, _drop_operation(topic).to_json()
         case _:
             for name, link in catalog.links.items():
                 yield name, replace(link, status=ACTIVE, trouble=None, tasks={}).to_json()
 
 
-def _without_operation(topic: TopicEntry) -> TopicEntry:
+def _drop_operation(topic: TopicEntry) -> TopicEntry:
     mirror = None if topic.mirror is None else replace(topic.mirror, trouble=None, operation=None)
     return replace(topic, mirror=mirror, hold=None)
 

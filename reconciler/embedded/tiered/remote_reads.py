@@ -73,7 +73,7 @@ class OpenSegment:
         """Chunks in memory or being fetched."""
         return (*self._coming, *self._held)
 
-    def may_need(self, span: ByteSpan) -> bool:
+    def is_unrequested(self, span: ByteSpan) -> bool:
         """Whether a chunk was never requested and the segment is open."""
         return not self._is_closed and span not in self._seen
 
@@ -170,7 +170,7 @@ class OpenSegment:
         return build_cache_name(self._source.store, build_index_key(self._source.key))
 
     def _fetch_index(self) -> bytes:
-        return self._machine.cache.get_small(self._build_index_name, self._read_index)
+        return self._machine.cache.get_whole_object(self._build_index_name, self._read_index)
 
     def _read_index(self) -> bytes:
         """Return the index, or the footer if the index is missing or invalid."""
@@ -310,7 +310,7 @@ class _PieceReader:
             if self._next is None:
                 return
             segment, span = self._next
-            if segment.may_need(span):
+            if segment.is_unrequested(span):
                 if not self._may_request(span):
                     return
                 segment.fetch_chunk(span)
@@ -329,7 +329,7 @@ class _PieceReader:
         while segment is not None:
             following = self._open_next()  # The next index is fetched with this segment's chunks.
             for span in _find_wanted_chunks(segment):
-                if segment.may_need(span):
+                if segment.is_unrequested(span):
                     yield segment, span
             segment = following
 

@@ -42,7 +42,7 @@ from reconciler.embedded.segments.retention import (
     with_raised_start,
 )
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
-from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import read_property
@@ -305,7 +305,7 @@ def build_local_policy(policy: CleanupPolicy) -> CleanupPolicy:
     )
 
 
-def find_evictable(
+def find_evictable_segments(
     store: ObjectStore, head: Head, policy: CleanupPolicy, same_below: Callable[[], int], *, now_ms: int
 ) -> EvictionCandidates:
     """Return the segments that the local tier may drop.
@@ -330,10 +330,10 @@ def find_evictable(
 def find_equal_end(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
     """Return the offset below which both tiers are equal."""
     remote = iter_entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
-    return compare_entries(iter_live_entries(store, head), remote, start=head.local_start)
+    return find_first_differing_offset(iter_live_entries(store, head), remote, start=head.local_start)
 
 
-def compare_entries(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
+def find_first_differing_offset(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
     """Return the offset below which offsets, digests and tombstone horizons are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
@@ -362,7 +362,7 @@ def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[
         remaining_pages.clear()
         if not gone:
             return None
-        after, emptied[:] = _without_local(store, head, gone[-1].last + 1, spill)
+        after, emptied[:] = _remove_local_entries(store, head, gone[-1].last + 1, spill)
         remaining_pages.update(page.key for page in after.pages)
         return after
 
@@ -377,7 +377,9 @@ def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[
     return EvictionResult(last + 1, count, sum(entry.bytes for entry in gone))
 
 
-def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
+def _remove_local_entries(
+    store: ObjectStore, head: Head, local_start: int, spill: PageWriter
+) -> tuple[Head, list[str]]:
     """Return the head without local entries below `local_start`, and keys of removed pages."""
     pages, emptied = select_pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
@@ -423,11 +425,13 @@ class TieredPartition:
             if newer_head is None:
                 return gone, None
             head, manifest = self.read_agreeing_state(newer_head)
-        free = find_evictable(self.store, head, self.policy, lambda: self.find_equal_end(head, manifest), now_ms=now_ms)
+        free = find_evictable_segments(
+            self.store, head, self.policy, lambda: self.find_equal_end(head, manifest), now_ms=now_ms
+        )
         evicted = evict_segments(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:
             return _combine_results(head, gone, evicted), None
-        local_ms = _find_next_local_ms(free.segments, self.policy) if self._is_strict else None
+        local_ms = _find_next_local_expiry_ms(free.segments, self.policy) if self._is_strict else None
         if (self._is_strict and free.is_held) or head.uploaded_to < uploaded_to:
             local_ms = now_ms + _RETRY_MS
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
@@ -446,7 +450,7 @@ class TieredPartition:
         if self.remote is not None and must_truncate(manifest, head):
             settled = truncate_manifest(self._make_swap(self.remote), self.place, head)
             manifest = Manifest(manifest.owner) if settled is None else settled
-        if self.remote is None or not lacks_uploaded(manifest, head):
+        if self.remote is None or not lacks_uploaded_records(manifest, head):
             return head, manifest
         return replace(head, uploaded_to=manifest.end), Manifest(manifest.owner)
 
@@ -576,7 +580,7 @@ def _combine_results(head: Head, gone: ExpiryResult | None, evicted: EvictionRes
     )
 
 
-def _find_next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
+def _find_next_local_expiry_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
     limit = build_local_policy(policy).retention_ms
     return None if limit == UNLIMITED or not segments else segments[0].max_ts + limit + 1
 

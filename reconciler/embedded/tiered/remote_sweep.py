@@ -41,7 +41,7 @@ from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
 from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.register import create_mark
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
@@ -282,7 +282,7 @@ class _FolderCheck:
         """Whether the manifest is older than the folder, so that unreferenced objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
-        return head is not None and lacks_uploaded(manifest, head)
+        return head is not None and lacks_uploaded_records(manifest, head)
 
 
 def _iter_named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:

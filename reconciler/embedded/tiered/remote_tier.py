@@ -170,7 +170,7 @@ def build_remote_tier(
     return RemoteTier(limit_connections(storage, connections), cluster_id, cluster.properties, cache_folder)
 
 
-def lacks_uploaded(manifest: Manifest | None, head: Head) -> bool:
+def lacks_uploaded_records(manifest: Manifest | None, head: Head) -> bool:
     """Whether a manifest is an older copy that lacks uploaded records.
 
     Read the head before the manifest. Records below the log start do not count.
@@ -178,9 +178,11 @@ def lacks_uploaded(manifest: Manifest | None, head: Head) -> bool:
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
-def check_has_uploaded(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
+def check_has_uploaded_records(
+    manifest: Manifest | None, head: Head, partition: RemotePartition, where: object
+) -> None:
     """Reject a manifest that lacks uploaded records; `where` names topic and partition."""
-    if not lacks_uploaded(manifest, head):
+    if not lacks_uploaded_records(manifest, head):
         return
     problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
     message = f"{where}: {partition.key} {problem}, and everything below offset {head.uploaded_to} was uploaded"

@@ -31,7 +31,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     publish_remote,
     read_footer,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
@@ -103,7 +103,7 @@ class PartitionScrub:
         if manifest is None:
             return [self._report_short_manifest(0, head, "it is not there")] if head.uploaded_to or alone.length else []
         check_manifest_owner(self._place, manifest, self.remote.cluster_id)
-        if lacks_uploaded(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
+        if lacks_uploaded_records(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
             why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
             return [self._report_short_manifest(manifest.end, head, why)]
         sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.key_prefix}/")}

@@ -29,7 +29,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     merge_digests,
     read_footer,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
@@ -170,7 +170,7 @@ def read_agreeing_tiers(
             manifest = read_manifest(storage, remote)
         if head is None or max(head.tiered_epoch, manifest.tiered_epoch if manifest else 0) > tiering.epoch:
             return None
-        check_has_uploaded(manifest, head, remote, partition)
+        check_has_uploaded_records(manifest, head, remote, partition)
         if manifest is None:
             return None
         try:
@@ -291,7 +291,9 @@ def uploads_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
-def iter_outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
+def iter_outdated_stretches(
+    store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest
+) -> Iterator[Stretch]:
     """Yield outdated remote entries with their compacted local replacements, oldest first."""
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
@@ -339,7 +341,7 @@ def upload_compacted_again(
 ) -> PartitionRewrite:
     """Upload replacements of a range's outdated segments; no manifest references them yet."""
     with delete_segments_on_error(remote.storage) as done:
-        for far, near in iter_outdated(upload.store, remote.storage, head, manifest):
+        for far, near in iter_outdated_stretches(upload.store, remote.storage, head, manifest):
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
                 done.append(Replacement.of(far, list(_build_successors(upload, far, near))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))

@@ -16,7 +16,7 @@ from reconciler.archives.objects import RESTORE_HINT
 from reconciler.archives.pages import PagedEntries, read_pages
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tiering_state import find_read_location, find_tiering, hides_remote_records
-from reconciler.embedded.catalog.topic_configs import find_set_configs
+from reconciler.embedded.catalog.topic_configs import find_explicit_configs
 from reconciler.embedded.keys import parse_head_key
 from reconciler.embedded.segments.head import REPLICA, Head, get_link_position, list_heads, read_head, read_heads
 from reconciler.embedded.segments.retention import SegmentLimits, iter_segments, read_cleanup_policy
@@ -350,7 +350,7 @@ class StorageReport:
             read_property(properties, ENABLED) == _TRUE
             and self.catalog.cluster.storage_id is not None
             and tiering.state is TieringState.ENABLED
-            and read_switches(find_set_configs(self.catalog, name)).write
+            and read_switches(find_explicit_configs(self.catalog, name)).write
         )
         return TieringShown(
             get_tiering_mode(writes=is_writing, serves=tiering.serves),
