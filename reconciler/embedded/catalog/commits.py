@@ -35,7 +35,7 @@ def lost_catalog_error(store: ObjectStore, trace: str) -> UserError:
 
 
 def lost_catalog_message(trace: str) -> str:
-    """Return the message for a lost catalog; `trace` is evidence that one existed."""
+    """Return the message for a lost catalog."""
     return f"the catalog is lost: {CATALOG} is missing, and {trace}"
 
 

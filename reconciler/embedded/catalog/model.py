@@ -262,7 +262,10 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A deleted topic whose objects still exist; its name is free. `location` is the remote one to delete, if any."""
+    """A deleted topic whose objects still exist; its name is free again.
+
+    `location` is where object storage has objects to delete, or `None`.
+    """
 
     name: str
     location: str | None = None
