@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources with access rules. A rule for everything in a namespace also applies to the namespace."""
+    """Kinds of resources. A rule for everything in a namespace includes the namespace."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -74,7 +74,7 @@ _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RuleLevel:
-    """A namespace or topic whose rules apply to a resource. `name` is the resource's name relative to it."""
+    """A namespace or topic with rules for a resource; `name` is the resource's name inside it."""
 
     label: str
     rules: tuple[AclEntry, ...]
@@ -85,7 +85,7 @@ class RuleLevel:
 class Verdict:
     """Whether an operation is allowed, and the rule that decides: number `position` (from 1) of `level`.
 
-    If no rule matches, `rule` is `None`, and `level` names the namespaces or topic with rules, if any.
+    Without a matching rule, `rule` is `None` and `level` names the namespaces or topic with rules.
     """
 
     is_allowed: bool
@@ -93,15 +93,15 @@ class Verdict:
     rule: AclEntry | None = None
     position: int = 0
     innermost_level: RuleLevel | None = None
-    """Namespace or topic to which a new rule for the resource belongs."""
+    """Namespace or topic where a new rule for the resource belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
     """Permissions of one principal from one host, or of the super user.
 
-    Rules of namespaces apply outermost first, then the topic's. A matching denial overrides all other rules.
-    If there are no rules, every principal is allowed (KIP-37).
+    Rules of namespaces apply outermost first, then the topic's. A matching denial overrides every other rule. Without
+    any rules, every principal is allowed (KIP-37).
     """
 
     principal: str | None = None
@@ -129,15 +129,11 @@ class Permissions:
         return self.principal is None
 
     def is_allowed(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> bool:
-        """Return whether an operation on a resource is allowed; `name` is its full name."""
+        """Whether a principal may do an operation on a resource; `name` is its full name."""
         return self.principal is None or self.find_verdict(catalog, operation, kind, name).is_allowed
 
     def check_allowed(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
-        """Reject an operation that is not allowed, without revealing whether the resource exists.
-
-        Raises:
-            NotAuthorizedError: Names principal, operation, resource, and rule.
-        """
+        """Reject an operation without permission, without revealing whether the resource exists."""
         if self.principal is None:
             return
         verdict = self.find_verdict(catalog, operation, kind, name)
@@ -153,7 +149,7 @@ class Permissions:
             raise super_user_error(self, what)
 
     def find_verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Return whether an operation is allowed, and the rule that decides."""
+        """Decide whether an operation is allowed."""
         return self._decide_by_levels(tuple(iter_rule_levels(catalog, kind, name)), operation, kind)
 
     def _find_outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
@@ -203,7 +199,7 @@ def check_namespace_deletion(who: Permissions, draft: Draft, namespace: str) -> 
 
 
 def check_may_append(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Reject a principal that may not append to a topic. The link of a mirror is the super user."""
+    """Reject a principal that may not append to a topic. Links append as the super user."""
     who.check_allowed(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
     if topic is not None:
@@ -261,7 +257,7 @@ def _suggest_rule(who: Permissions, operation: str, kind: Kind, nearest: RuleLev
 
 
 def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
-    """Return the error for an operation that only the super user may do."""
+    """Return the error for an operation reserved to the super user."""
     return NotAuthorizedError(
         f"{_format_principal(who)} may not {what}: that needs rights on the whole cluster "
         "(ClusterAuthorizationException)",
@@ -270,7 +266,7 @@ def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
 
 
 def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
-    """Return the error for a group with offsets of unreadable topics, without their names."""
+    """Return the error for a group with offsets of topics that the principal may not read."""
     return NotAuthorizedError(
         f"{_format_principal(who)} may not read every topic that group {group} has offsets of "
         "(TopicAuthorizationException)",
@@ -279,7 +275,7 @@ def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
 
 
 def describe_rule(rule: AclEntry) -> str:
-    """Return a rule as one line, without default values."""
+    """Format a rule as one line, without default values."""
     parts = [rule.permission, rule.principal, ", ".join(rule.operations)]
     if rule.resources != ("topics",):
         parts.append(f"on {', '.join(rule.resources)}")
@@ -298,24 +294,24 @@ _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 
 def to_acl_entries(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
-    """Return manifest rules as catalog entries, merged by operation and sorted."""
+    """Convert manifest rules to catalog entries, merged by operation and sorted."""
     return _parse_rules(to_rule_fields(rules))
 
 
 def to_topic_acls(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
-    """Return a topic's catalog rules as manifest rules."""
+    """Convert a topic's catalog entries to manifest rules."""
     return tuple(TopicAcl.model_construct(**_select_fields(entry, *_OF_TOPICS)) for entry in entries)
 
 
 def to_namespace_acls(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
-    """Return a namespace's catalog rules as manifest rules."""
+    """Convert a namespace's catalog entries to manifest rules."""
     return tuple(
         NamespaceAcl.model_construct(**_select_fields(entry, *_OF_TOPICS, "resources", "names")) for entry in entries
     )
 
 
 def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
-    """Apply changes, keyed by the rule's path, to rules; `None` removes a rule."""
+    """Apply changes, keyed by rule path, to rules; `None` removes a rule."""
     merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(to_namespace_acls(entries)), **changes}
     return _parse_rules({path: operations for path, operations in merged.items() if operations is not None})
 
@@ -343,7 +339,7 @@ def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> 
 
 
 def _select_fields(entry: AclEntry, *names: str) -> dict[str, Any]:
-    # The catalog's rules were validated when written.
+    # The catalog holds only validated rules.
     return {name: getattr(entry, name) for name in names}
 
 

@@ -75,12 +75,12 @@ class Admin:
         self.catalog = CatalogRegister(store)
         self._heads = RecentHeads()
         self.cache_folder: str | None = None
-        """Absolute path of the default cache folder for remote reads."""
+        """Default cache folder, an absolute path."""
         self.permissions = SUPER_USER
 
     @property
     def context(self) -> ClusterContext:
-        """Resources of producers, consumers and transactions."""
+        """Resources that producers, consumers and transactions share."""
         return ClusterContext(
             self.store,
             self.catalog,
@@ -94,7 +94,7 @@ class Admin:
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier; `None` if the cluster is not bound to object storage."""
+        """The remote tier; `None` without object storage."""
         return self.context.remote
 
     def fresh_id(self) -> str:
@@ -129,7 +129,7 @@ class Admin:
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
         """Set a namespace's configs; `None` removes one.
 
-        If this disables the tiering of topics, wait until it is disabled (KIP-950).
+        Wait until any tiering that this disables is off (KIP-950).
         """
         self._commit_and_disable_tiering(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
@@ -163,7 +163,7 @@ class Admin:
         return self._commit_and_delete(decide)
 
     def namespaces(self, under: str = "") -> list[str]:
-        """Return the namespaces below `under` (by default all) that the caller may describe."""
+        """Return the namespaces below `under` (default: all) that the caller may describe."""
         catalog = self.catalog.read()
         return [
             name for name in list_namespaces_under(catalog, under) if self._may_describe(catalog, Kind.NAMESPACE, name)
@@ -180,9 +180,9 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set a topic's configs (`None` removes one, so that it is inherited), and add partitions.
+        """Set a topic's configs (`None` removes one), and add partitions.
 
-        If this disables tiering, wait until it is disabled.
+        A removed config is inherited. Wait until any tiering that this disables is off.
         """
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
@@ -192,7 +192,7 @@ class Admin:
         )
 
     def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace a topic's access rules; its namespaces' rules also apply."""
+        """Replace a topic's access rules; those of its namespaces also apply."""
         rules = tuple(acls)
         self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
 
@@ -224,54 +224,50 @@ class Admin:
         }
 
     def topic(self, full_name: str) -> TopicEntry:
-        """Return a topic that the caller may describe.
-
-        Raises:
-            NotAuthorizedError: The caller may not describe a topic of that name.
-        """
+        """Return a topic that the caller may describe."""
         return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
-        """Return all configs of a topic, each with its source."""
+        """Return all configs of a topic with their sources."""
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
         find_visible_topic(self.permissions, catalog, full_name)
         return compute_effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
-        """Create a link to this cluster as the super user."""
+        """Create a link to this cluster, as the super user."""
         self.permissions.check_super_user(f"create link {name}")
         self.catalog.commit(lambda draft: create_link(draft, name, entry))
 
     def delete_link(self, name: str) -> bool:
-        """Delete a link that has no active mirrors; return whether it existed."""
+        """Delete a link without active mirrors; return whether it existed."""
         self.permissions.check_super_user(f"delete link {name}")
         return self._commit_and_delete(lambda draft: delete_link(draft, name))
 
     def create_mirror(self, full_name: str, shape: MirrorShape, of: SourceTopic) -> None:
-        """Create a mirror of the source topic `of`."""
+        """Create a mirror of the topic `of`."""
         self.permissions.check_super_user(f"create mirror {full_name}")
         topic_id = self._new_id()
         self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
     def update_mirror(self, full_name: str, source: SourceTopic) -> None:
-        """Update a mirror's partitions and synced configs from its source."""
+        """Copy partitions and synced configs from a mirror's source."""
         self.permissions.check_super_user(f"write to mirror {full_name}")
         self.catalog.commit(lambda draft: update_mirror(draft, full_name, source))
 
     def source_topic(self, full_name: str) -> SourceTopic:
-        """Return the properties of a topic that a mirror copies."""
+        """Return the topic properties that a mirror copies."""
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
         check_not_replica(full_name, find_visible_topic(self.permissions, catalog, full_name), "to mirror it")
         return describe_source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
-        """Delete the objects of deleted topics; return the number of these topics."""
+        """Delete the objects of deleted topics; return how many topics."""
         return finish_deletions(self.store, self.catalog, RemoteDeletion(self.storage, self.cluster_id))
 
     def finish_disablings(self, *, may_go_on: Callable[[], None] = lambda: None) -> int:
-        """Finish disabling the tiering of topics; return their number."""
+        """Finish disabling the tiering of topics; return how many."""
         return finish_disablings(self.store, self.catalog, self.storage, self.cluster_id, may_go_on=may_go_on)
 
     def _check_kms_key(self, kms_key_id: str | None) -> None:

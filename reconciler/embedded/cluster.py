@@ -1,4 +1,4 @@
-"""The embedded cluster, a streaming platform in an object store, as a library."""
+"""The embedded cluster as a library: a streaming platform in an object store."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open an existing cluster.
-
-        `now_ms` returns timestamps, `new_id` returns topic ids, `storage` is the cluster's object storage.
-        """
+        """Open an existing cluster; `new_id` returns ids of new topics."""
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
             raise UserError(f"there is no cluster at {store.url}", hint="Create it first, or correct the location.")
@@ -62,7 +59,7 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open the cluster in a store, or create it in an empty store."""
+        """Open the cluster in a store; create it in an empty store."""
         existing_id = create_cluster(store, cluster_id or new_id())
         if cluster_id is not None and existing_id != cluster_id:
             message = f"{store.url} is cluster {existing_id}, not {cluster_id}"
@@ -70,16 +67,16 @@ class EmbeddedCluster(Admin):
         return cls(store, existing_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
-        """Return the cluster for one principal; `None` is the super user.
+        """Return this cluster for one principal; `None` is the super user.
 
-        For host `*`, only rules for all hosts apply.
+        For host `*`, only rules for all hosts apply. Calls without permission raise `NotAuthorizedError`.
         """
         cluster = copy(self)
         cluster.permissions = Permissions.of(principal, host)
         return cluster
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
-        """Re-encrypt objects under their namespaces' KMS keys; return the number of topics re-encrypted."""
+        """Re-encrypt objects under their namespaces' KMS keys; return how many topics."""
         from reconciler.embedded.maintenance.roll import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
@@ -87,10 +84,10 @@ class EmbeddedCluster(Admin):
     def recover_topic(
         self, full_name: str, location: str | None = None, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic from a location in object storage, and wait until it is complete.
+        """Create a topic from a location in object storage, and wait for its data.
 
-        The default location is the only one with that topic name (`remote.recovery`). `configs` override the
-        stored ones.
+        By default the only location with that topic name is used (`remote.recovery`). `configs` override the stored
+        ones.
         """
         from reconciler.embedded.mounts.recovery import recover_topic
 
@@ -103,9 +100,9 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the recovery of wanted topics (by full name); return each topic's error or `None`, by topic id.
+        """Finish the recovery of wanted topics (by full name); return each one's error or `None`, by topic id.
 
-        `may_go_on` is called before each copy, from any thread, and may raise. `copied` is called after each segment.
+        `may_go_on` runs before each copy, from any thread, and may raise. `copied` runs after each segment.
         """
         from reconciler.embedded.mounts.recovery import Recoveries
 
@@ -115,11 +112,7 @@ class EmbeddedCluster(Admin):
         )
 
     def replicate_topic(self, full_name: str, location: str) -> None:
-        """Create a read replica of a location in object storage.
-
-        Raises:
-            NotAuthorizedError: The caller is not the super user.
-        """
+        """Create a read replica of a location in object storage, as the super user."""
         from reconciler.archives.location import TopicLocation
         from reconciler.embedded.tiered.replicas import create_replica_topic, read_replica_source
 
@@ -163,7 +156,7 @@ class EmbeddedCluster(Admin):
         return ClusterLinks(self)
 
     def finish_transactions(self) -> int:
-        """Complete decided transactions and abort overdue ones; return the number of transactions."""
+        """Complete decided transactions and abort overdue ones; return how many."""
         from reconciler.embedded.clients.transactions import finish_transactions
 
         return finish_transactions(self.store, self.catalog, self.now_ms())
@@ -202,10 +195,7 @@ class EmbeddedCluster(Admin):
         transaction_timeout_ms: int = 60_000,
         delivery_timeout_ms: int = 120_000,
     ) -> Producer:
-        """Return a producer that retries until the delivery timeout.
-
-        A producer with a transactional id writes in transactions.
-        """
+        """Return a producer that retries until the delivery timeout; with a transactional id, a transactional one."""
         from reconciler.embedded.clients.producer import Producer
         from reconciler.embedded.clients.transactional_producer import TransactionalProducer
 
@@ -221,17 +211,13 @@ class EmbeddedCluster(Admin):
     def sequenced_producer(
         self, producer_id: str, *, epoch: int = 0, delivery_timeout_ms: int = 120_000
     ) -> SequencedProducer:
-        """Return a producer whose caller chooses the producer id and sequence numbers."""
+        """Return a producer whose caller chooses its id and sequence numbers."""
         from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def appends(self, full_name: str) -> EmbeddedAppends:
-        """Return a sink for new records that many tasks stage and one transaction publishes.
-
-        Raises:
-            NotAuthorizedError: The caller may not write to the topic.
-        """
+        """Return a sink: many tasks stage new records, one transaction publishes them."""
         from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
         return EmbeddedAppends.of(self.context, full_name)
@@ -239,7 +225,7 @@ class EmbeddedCluster(Admin):
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
-        """Yield a topic's current records, one partition after another."""
+        """Yield a topic's current records, partition by partition."""
         from reconciler.embedded.clients.consumer import iter_current_records
 
         return iter_current_records(self.log(full_name, isolation=isolation), start_ms=start_ms)
@@ -257,7 +243,8 @@ class EmbeddedCluster(Admin):
     ) -> Consumer:
         """Return a consumer of topics, by name or by a regular expression over full names.
 
-        Without group membership, the consumer reads all partitions, or only `partitions`. `log` explains `on_missing`.
+        Consumers of a group do not share partitions: each reads all of them, or only `partitions`. `log` explains
+        `on_missing`.
         """
         from reconciler.embedded.clients.consumer import Consumer, ConsumerOptions, Subscription
 
@@ -279,7 +266,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedLog:
         """Return a topic's log; `read_uncommitted` includes records of open transactions.
 
-        `on_missing` is called with missing or damaged offsets, which are then skipped. Without it, reading them fails.
+        `on_missing` gets missing or damaged offsets, which are then skipped; without it, reading fails.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
@@ -292,7 +279,7 @@ class EmbeddedCluster(Admin):
     def sink(self, full_name: str) -> EmbeddedSink:
         """Return a sink for offset ranges of another log.
 
-        The sink writes to a mirror as its link, and to other topics as a producer.
+        It writes to a mirror as the link, to other topics as a producer.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedSink
         from reconciler.embedded.segments.admission import read_append_rules

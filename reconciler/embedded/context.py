@@ -27,22 +27,18 @@ class ClusterContext:
     cluster_id: str
     storage: ObjectStore | None = None
     cache_folder: str | None = None
-    """Absolute path of the default cache folder."""
+    """Default cache folder, an absolute path."""
     heads: RecentHeads = field(default_factory=RecentHeads)
 
     @property
     def remote(self) -> RemoteTier | None:
-        """The remote tier; `None` if the cluster is not bound to object storage."""
+        """The remote tier; `None` without object storage."""
         if self.storage is None:
             return None
         return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster, self.cache_folder)
 
     def topic(self, full_name: str) -> TopicEntry:
-        """Return a topic that the caller may describe.
-
-        Raises:
-            NotAuthorizedError: The caller may not describe a topic of that name.
-        """
+        """Return a topic that the caller may describe."""
         catalog = self.catalog.read()
         self.permissions.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
         return find_visible_topic(self.permissions, catalog, full_name)

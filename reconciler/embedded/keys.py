@@ -22,7 +22,7 @@ _PIECES_OF_PAGE: Final = 4
 _SHORT_NONCE: Final = 8
 _LONG_NONCE: Final = 16
 _LONGEST_ENCODED: Final = 249
-"""Maximum length of a file name with an encoded group or transactional id."""
+"""Maximum file name length of an encoded group or transactional id."""
 
 
 def catalog_key(serial: int) -> str:
@@ -53,7 +53,7 @@ def parse_head_key(key: str) -> tuple[str, int]:
 
 
 def is_head_key(key: str) -> bool:
-    """Return whether a key is a head's; the folder may also contain foreign files."""
+    """Return whether a key is a head's; the folder may hold foreign files."""
     try:
         return key == head_key(*parse_head_key(key))
     except ValueError:
@@ -94,12 +94,12 @@ def parse_part_key(key: str) -> tuple[str, int] | None:
 
 
 def group_key(group: str) -> str:
-    """Return the key of a consumer group's register."""
+    """Return the key of a group's register."""
     return f"{GROUPS}{_encode_name('group', group)}.json"
 
 
 def parse_group_key(key: str) -> str | None:
-    """Return the group in the key of its register; `None` for other keys."""
+    """Return the group in its register's key; `None` for other keys."""
     return _decode_name(key, GROUPS, group_key)
 
 
@@ -109,7 +109,7 @@ def transaction_key(transactional_id: str) -> str:
 
 
 def parse_transaction_key(key: str) -> str | None:
-    """Return the transactional id in the key of its register; `None` for other keys."""
+    """Return the transactional id in its register's key; `None` for other keys."""
     return _decode_name(key, TRANSACTIONS, transaction_key)
 
 
@@ -130,7 +130,7 @@ def _encode_name(kind: str, name: str) -> str:
 
 
 def job_results_key(job: str) -> str:
-    """Return the key of the results that a maintenance job stored."""
+    """Return the key of a maintenance job's stored results."""
     return f"runner/{job}.json.gz"
 
 

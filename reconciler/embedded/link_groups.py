@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def list_group_versions(store: ObjectStore) -> dict[str, str]:
-    """Return, by group, a version that changes with every commit."""
+    """Return a version per group, which changes with every commit."""
     versions = ((parse_group_key(listed.key), listed.hint) for listed in store.list(GROUPS))
     return {name: hint for name, hint in versions if name is not None}
 
@@ -43,13 +43,13 @@ def read_group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, Gro
         return read_group(cluster.store, name)
 
     groups_read = dict(zip(groups, map_in_parallel(read, groups, name="groups"), strict=True))
-    catalog = cluster.catalog.read()  # Read it after the groups: it then has the topics of new offsets.
+    catalog = cluster.catalog.read()  # Read after the groups, to include the topics of new offsets.
     ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
     names = map_names_by_id(catalog, ids)
-    return {name: _name_offsets(group, names) for name, group in groups_read.items() if group is not None}
+    return {name: _key_offsets_by_name(group, names) for name, group in groups_read.items() if group is not None}
 
 
-def _name_offsets(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
+def _key_offsets_by_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int], GroupPosition]:
     return {
         (names[topic_id], partition): GroupPosition(committed.offset, committed.metadata)
         for (topic_id, partition), committed in sorted(group.offsets.items())
@@ -60,7 +60,7 @@ def _name_offsets(group: Group, names: Mapping[str, str]) -> dict[tuple[str, int
 def sync_group_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Store groups' offsets that a link read from its source; one swap per changed group."""
+    """Store group offsets that a link read from its source; one swap per changed group."""
     if not groups:
         return {}
     bringing = _OffsetCopy(cluster, cluster.catalog.read())
@@ -75,7 +75,7 @@ def sync_group_offsets(
 
 
 def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
-    """Mark offsets that groups committed in a new mirror as synced, so that the link may overwrite them.
+    """Mark offsets committed in a new mirror as synced, so that the link may overwrite them.
 
     Return the number of changed groups.
     """

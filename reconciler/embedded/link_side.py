@@ -66,14 +66,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterLinks:
-    """The links of one cluster, as the super user. Thread-safe."""
+    """The links of a cluster, used as the super user. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
 
     def start_operation(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
-        """Start the operation `verb` on a mirror; complete it if it is a failover."""
+        """Start the operation `verb` on a mirror; complete a failover at once."""
         request = self._make_request(operation)
         after = self._commit(
             lambda draft: start_mirror_operation(draft, full_name, verb, request), f"{verb} mirror {full_name}"
@@ -107,7 +107,7 @@ class ClusterLinks:
     def advance_operation(
         self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False
     ) -> MirrorEntry:
-        """Move a mirror's operation to its next state. If mirroring stops, let producers append."""
+        """Move a mirror's operation to its next state; once mirroring stops, let producers append."""
         request = replace(self._make_request(operation), is_given_up=is_given_up)
         after = self.change_mirror_entry(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
         if after.is_stopped:
@@ -115,7 +115,7 @@ class ClusterLinks:
         return after
 
     def open_heads(self, full_name: str) -> None:
-        """Clamp groups' offsets to the ends of a stopped mirror, then let producers append."""
+        """Clamp groups' offsets to a stopped mirror's ends, then let producers append."""
         topic = get_topic(self.cluster.catalog.read(), full_name)
         if topic.active_mirror is not None:
             return
@@ -127,7 +127,7 @@ class ClusterLinks:
         self._hand_over_heads(topic)
 
     def truncate_mirror(self, full_name: str, *, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Truncate partitions for a restore; return each partition's new end and number of removed records."""
+        """Truncate partitions for a restore; return each one's new end and number of removed records."""
         from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
 
         catalog = self.cluster.catalog.read()
@@ -154,7 +154,7 @@ class ClusterLinks:
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def record_source(head: Head) -> Head | None:
-                # Producers may append once the operation has ended.
+                # Once the operation has ended, producers may append.
                 find_running_operation(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -181,7 +181,7 @@ class ClusterLinks:
         return after
 
     def read_written_heads(self, full_name: str) -> dict[int, Head]:
-        """Return the heads of all partitions that were ever written."""
+        """Return the heads of all written partitions."""
         return read_heads(self.cluster.store, get_topic(self.cluster.catalog.read(), full_name).id)
 
     def _make_request(self, operation: str) -> TransitionRequest:
@@ -225,7 +225,7 @@ def _set_empty_start(head: Head, offset: int) -> Head | None:
     return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
 
 
-def make_mirrors(
+def create_matching_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
     """Create the mirrors that match a link's filters; return each mirror's error, or `None`."""
@@ -267,7 +267,7 @@ def record_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed
 
 
 def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) -> None:
-    """Store the id of a link's source cluster, unless an id is stored."""
+    """Store the id of a link's source cluster unless one is stored."""
     link = get_link(draft, link_name)
     if link.source_cluster_id is None:
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
@@ -317,7 +317,7 @@ def list_access_rules(catalog: Catalog) -> AccessRules:
 
 
 def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
-    """Copy a source's access rules to a link's mirrors and namespaces; return the number of changed ones."""
+    """Copy a source's access rules to a link's mirrors and namespaces; return how many changed."""
     link = get_link(draft, link_name)
     changed = 0
     for name, topic in list(draft.topics.items()):
@@ -350,16 +350,13 @@ def _merge_source_rules(
     return (merge_rules(entries, changes) if changes else entries), own
 
 
-# A mirror with synced retention does not expire records by its own clock and segments, which differ from the source's.
+# With synced retention, only the source expires records.
 
 
 def raise_mirror_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
     """Raise a mirror's start offsets to its source's, but not above the last stable offset.
 
-    Does nothing unless the link syncs retention and mirroring is active.
-
-    Raises:
-        OwnershipLostError: Another cluster owns the remote partition.
+    Does nothing unless mirroring is active and the link syncs retention.
     """
     catalog = cluster.catalog.read()
     topic = get_topic(catalog, full_name)

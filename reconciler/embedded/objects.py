@@ -35,7 +35,7 @@ def read_cluster_id(store: ObjectStore) -> str | None:
 
 
 def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
-    """Read `cluster.json`; `None` if the store is empty. One GET."""
+    """Read `cluster.json` by one GET; `None` if the store is empty."""
     stored = store.get(CLUSTER)
     if stored is not None and not is_truncated_json(stored.body):
         return _parse_cluster_file(store, stored.body)
@@ -43,7 +43,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
     first_objects = list(islice(objects, 2))
     if not first_objects:
         return None
-    # Another process may have created the cluster since the first read.
+    # Another process may have created the cluster since.
     stored = store.get(CLUSTER)
     stranger = next((listed for listed in first_objects if listed.key != CLUSTER), None)
     if stored is not None and not (stranger is None and is_truncated_json(stored.body)):
@@ -58,7 +58,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Create a cluster in an empty store; return its id, or the existing cluster's id."""
+    """Create a cluster in an empty store; return its id, or that of an existing cluster."""
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id
@@ -97,9 +97,9 @@ def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -
 
 
 def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
-    """Reject objects that another process wrote to its own copy of the cluster's folder.
+    """Reject objects that this machine does not see: another process wrote them to its own copy of the folder.
 
-    `keys` are in writing order. Only the first and the last are checked.
+    Only the first and the last key are checked.
     """
     if by == build_process_id():
         return

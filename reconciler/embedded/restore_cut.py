@@ -1,11 +1,11 @@
 """Truncate a log on both tiers for `restore`.
 
 One swap truncates a head under the next epoch. The head stores the operation, its offset and the number of removed
-records, so a repetition removes nothing. The manifest is truncated afterwards (`tiered/remote_retention.py`).
+records, so a repetition removes nothing. Then the manifest is truncated (`tiered/remote_retention.py`).
 
-Compaction may have replaced records below the new end by records above it. So a log that was compacted beyond the new
-end is removed completely and mirrored again. Until the manifest is truncated, a running compaction may publish its
-result. So the log is checked again afterwards.
+Compaction may have replaced records below the new end by records above it, so a log compacted beyond the new end is
+removed completely and mirrored again. A compaction may publish such a result until the manifest is truncated, so the
+log is checked again afterwards.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _SplitLog:
 class HeadTruncation:
     """Truncates one partition's local tier; a retry reuses parts already written.
 
-    Objects are deleted after the head's swap; if the process dies, the sweep deletes them.
+    Objects are deleted after the head's swap; after a crash, by the sweep.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:
@@ -70,7 +70,7 @@ class HeadTruncation:
         self._split = _SplitLog()
 
     def truncate_head(self, head: Head, at: int) -> Head:
-        """Return the head truncated to the end offset `at`; its epochs stay."""
+        """Return the head truncated to the end offset `at`, with the same epochs."""
         split = self._split = self._split_log(head, at)
         return replace(
             head,
@@ -147,7 +147,7 @@ def _limit_fetched_offset(source: dict[str, Any] | None, at: int) -> dict[str, A
 
 
 def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[str, Any]:
-    """Return the producers that no removed part names; none if a removed part names no producer."""
+    """Return the producers that no removed part names; empty if a removed part names no producer."""
     if split.removed_pages or any(entry.producer is None for entry in split.removed_entries):
         return {}
     cut = {entry.producer["id"] for entry in split.removed_entries if entry.producer is not None}
@@ -155,7 +155,7 @@ def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[st
 
 
 def count_records(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
-    """Count the records of an offset range. Only parts at the range's limits are read."""
+    """Count the records of an offset range; only parts at its limits are read."""
     return _count_item_records(store, (*held.pages, *held.entries), offsets, partition)
 
 
@@ -196,7 +196,7 @@ def truncate_topic(
     *,
     may_go_on: Callable[[], None] = lambda: None,
 ) -> Mapping[int, TruncatedPartition]:
-    """Truncate partitions of a mirror in parallel; a repeated operation returns the same result."""
+    """Truncate a mirror's partitions in parallel; repeating an operation returns the same result."""
     catalog = cluster.catalog.read()
     topic, bound = get_topic(catalog, full_name), catalog.cluster.storage_id
     if topic.active_mirror is None:
@@ -231,10 +231,10 @@ class TopicTruncation:
     operation: str
 
     def truncate_partition(self, partition: Partition, at: int) -> TruncatedPartition:
-        """Truncate one partition; return its end and the number of removed records."""
+        """Truncate a partition; return its end and the number of removed records."""
 
         def cut_both_tiers() -> Head:
-            # The head stores only the last truncation, so the manifest needs an earlier one first.
+            # The head stores only its last truncation, so the manifest must catch up first.
             self._truncate_manifest(partition)
             head = self._swap_head(partition, at)
             self._truncate_manifest(partition)
@@ -252,7 +252,7 @@ class TopicTruncation:
 
         def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head: a repetition must not remove later records.
+            # An unwritten partition gets a head, so that a repetition cannot remove later records.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
             is_again = self._is_truncated(head)
             is_done = not is_again or self._must_remove_log(partition, head)

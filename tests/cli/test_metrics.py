@@ -565,7 +565,7 @@ def test_a_cache_counts_what_it_has_and_what_it_fetches(tmp_path: Path) -> None:
     cache = ChunkCache({"cloud_storage_cache_directory": str(tmp_path)}, None)
     pop_cache_counts()
     for _ in range(3):
-        assert cache.get_small("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
+        assert cache.get_whole_object("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
     assert pop_cache_counts() == {"cache_op_miss": 1, "cache_op_hit": 2}
     assert pop_cache_counts() == {}
     levels = measure_cache_levels({"cloud_storage_cache_directory": str(tmp_path)}, None)

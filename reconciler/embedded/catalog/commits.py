@@ -1,8 +1,8 @@
 """Catalog commits: a register with a snapshot and a tail.
 
-`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above
-16 KiB is stored as an object, referenced as `{serial, id, key, sha256}`. When the tail has 64 commits, the next commit
-replaces it by a snapshot.
+`catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above 16
+KiB becomes an object, referenced as `{serial, id, key, sha256}`. After 64 commits, the next one replaces the tail by a
+snapshot.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from reconciler.objectstore.register import Register, RegisterSnapshot, create_m
 from reconciler.runtime.effects import log_debug
 
 _LATER_FOLDERS: Final = (HEADS, GROUPS, PAGES)
-"""Folders that are empty until the first topic exists."""
+"""Folders that stay empty until the first topic exists."""
 
 
 def lost_catalog_error(store: ObjectStore, trace: str) -> UserError:
-    """Return the error for a lost catalog; `trace` is evidence that it existed."""
+    """Return the error for a lost catalog; `trace` is evidence that one existed."""
     return UserError(f"{store.url}: {lost_catalog_message(trace)}", hint=RESTORE_HINT)
 
 
@@ -45,7 +45,6 @@ def find_catalog_trace(store: ObjectStore) -> str | None:
 
 
 def _is_new_store(store: ObjectStore) -> bool:
-    """Return whether the store has no cluster."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
     return find_catalog_trace(store) is None and not any(parse_catalog_serial(listed.key) for listed in commits)
 
@@ -55,7 +54,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # The first commit may have stored the object of serial 1 and then failed.
+        # Serial 1 proves nothing: the first commit may have failed after it stored its object.
         if (parse_catalog_serial(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
@@ -85,9 +84,9 @@ def catalog_register(store: ObjectStore) -> Register:
 
 
 def find_new_commits(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
-    """Return the known catalog and the commits after it, or an empty catalog and all commits if `head` lacks it.
+    """Return the known catalog and the commits after it; if `head` lacks it, an empty catalog and all commits.
 
-    A snapshot counts as a commit. Commits with a key are references.
+    A snapshot counts as a commit.
     """
     commits = [commit for commit in (head["snapshot"], *head["tail"]) if commit is not None]
     ids = [commit["id"] for commit in commits]
@@ -97,7 +96,7 @@ def find_new_commits(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
 
 
 def read_commit(store: ObjectStore, commit: Json) -> Json:
-    """Return a commit with its tables, after a check of its sha256."""
+    """Return a commit with its tables; verify the sha256 of one stored as an object."""
     return get_gzipped(store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
 
@@ -120,12 +119,11 @@ class CatalogRegister:
         self._cached = Catalog()
 
     def __reduce__(self) -> tuple[type[CatalogRegister], tuple[ObjectStore]]:
-        """Pickle without the cache."""
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the current catalog; this takes one GET, and one per object that is not cached."""
-        # A newer snapshot may have replaced objects that a sweep deleted.
+        """Return the current catalog by one GET, plus one per uncached object."""
+        # A newer snapshot may have replaced objects, which a sweep deleted.
         return retry_missing(lambda: self._read_catalog(self._register.read()))
 
     def get_cached(self) -> Catalog:
@@ -133,9 +131,9 @@ class CatalogRegister:
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
-        """Apply `decide` to a draft, commit it in one swap, and return the resulting catalog.
+        """Apply `decide` to a draft, commit it in one swap, and return the new catalog.
 
-        After a lost race `decide` runs again, at most 20 times. `may_go_on` runs before every swap. Both may raise.
+        After a lost race `decide` runs again, at most 20 times. `may_go_on` runs before every swap; both may raise.
 
         Raises:
             LostRaceError: Every attempt lost the race.
@@ -161,7 +159,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # An unanswered attempt may have succeeded, and references its objects.
+        # An unanswered attempt may have succeeded; then the head references its objects.
         named = set(list_referenced_keys(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
@@ -216,13 +214,12 @@ class CatalogRegister:
 
 
 class GroupedCatalog(CatalogRegister):
-    """A catalog for threads that commit often: commits that wait during a swap share the next swap.
+    """A catalog for threads that commit often: commits made during a swap share the next one.
 
     Each commit succeeds or fails on its own.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister) -> None:
-        """Commit through `catalog` and use its cache."""
         super().__init__(store)
         self._through = catalog
         self._turn = threading.Lock()
@@ -230,7 +227,7 @@ class GroupedCatalog(CatalogRegister):
 
     @property
     def waiting_commits(self) -> int:
-        """Number of commits that wait for the next swap."""
+        """Number of commits waiting for the next swap."""
         return len(self._waiting)
 
     def read(self) -> Catalog:
@@ -288,7 +285,7 @@ class _Commit:
 
 
 class _CommitStoppedError(Exception):
-    """A commit stopped after it changed the shared draft; the others must decide again."""
+    """A commit failed after it changed the shared draft; the others must decide again."""
 
 
 def _decide_all(group: list[_Commit], draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""Migrations in the catalog: mounts and unmounts.
+"""Migrations in the catalog: mounts (inbound) and unmounts (outbound).
 
 Outbound topics are closed from `executing` on, and removed at the end. Inbound topics are created closed in `prepared`,
 and opened at the end.
@@ -25,7 +25,7 @@ from reconciler.embedded.catalog.tables import (
     map_names_by_id,
 )
 from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
-from reconciler.embedded.catalog.topic_configs import find_set_configs, validate_configs
+from reconciler.embedded.catalog.topic_configs import find_explicit_configs, validate_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
@@ -34,7 +34,7 @@ from reconciler.resources.mount import pin_configs
 from reconciler.resources.tiering_policy import RETAIN, read_switches
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
-LOGGER.addHandler(logging.NullHandler())  # This prevents warnings on standard error.
+LOGGER.addHandler(logging.NullHandler())  # Without a handler, Python prints warnings to standard error.
 INBOUND: Final = "inbound"
 OUTBOUND: Final = "outbound"
 _ENDED: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED})
@@ -50,7 +50,7 @@ class MigrationRequest:
 
 
 def get_lifecycle(migration: MigrationEntry) -> Lifecycle[MigrationState]:
-    """Return the lifecycle of a migration's direction."""
+    """Return the states and verbs of a migration's direction."""
     return MOUNT if migration.direction == INBOUND else UNMOUNT
 
 
@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # This slow check runs last, since a plan may begin thousands of mounts.
+        # Slow, so it runs last: a plan may begin thousands of mounts.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -109,11 +109,11 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Reject locations of topics in this cluster, which would share their objects."""
+    """Reject locations of topics in this cluster, since a mount would share their objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # This cheap test runs first, since there may be thousands of mounts and topics.
+            continue  # Thousands of mounts meet thousands of topics, so the cheap condition comes first.
         location = str(get_topic_location(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -144,14 +144,14 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _set_hold(draft, current, None)  # Only deletion of the migration releases its topics.
+            _set_hold(draft, current, None)  # Only deleting the migration releases its topics.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter_state(draft, migration, current, after)
 
 
 def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Move a migration from the state of `begun` to `end`; return `False` if another process was faster."""
+    """Move a migration from the state of `begun` to `end`; return `False` if another process did so first."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
@@ -187,7 +187,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def build_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Return a migration's entry for a topic; reject topics that cannot be unmounted."""
+    """Build a migration's entry for a topic; reject a topic that cannot be unmounted."""
     try:
         topic = get_topic(draft, full_name)
     except UserError as error:
@@ -280,7 +280,7 @@ def _no_topics_error() -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class MountedTopic:
-    """A topic to mount, as described in object storage."""
+    """A topic to mount, as its description in object storage says."""
 
     location: TopicLocation
     partitions: int
@@ -292,14 +292,14 @@ class MountedTopic:
 
 
 def create_mounted_topics(draft: Draft, migration: int, made: Mapping[str, MountedTopic]) -> None:
-    """Create a mount's topics (by location), closed, with their original configs and epochs.
+    """Create a mount's topics (by location) as closed, with their original configs and epochs.
 
-    A config is set on the topic if the namespace would change its value.
+    A config is set on a topic if its namespace would change the value.
     """
     for migrant in find_migration(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
-            continue  # Another process created the topic.
+            continue  # Another process created it.
         own, effective = (
             validate_configs(f"topic at {original.location}", configs_there)
             for configs_there in (original.configs, original.effective)
@@ -316,7 +316,7 @@ def create_mounted_topics(draft: Draft, migration: int, made: Mapping[str, Mount
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
-        configs = pin_configs(find_set_configs(draft, migrant.name), own, effective)
+        configs = pin_configs(find_explicit_configs(draft, migrant.name), own, effective)
         draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 

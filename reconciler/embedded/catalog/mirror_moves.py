@@ -37,7 +37,7 @@ def find_mirror_link(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str
 
 
 def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
-    """Return a topic and its mirror entry, which may be stopped; reject other topics."""
+    """Return a topic and its mirror entry, active or stopped; reject other topics."""
     topic = get_topic(catalog, full_name)
     if topic.mirror is None:
         raise NotFoundError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
@@ -51,7 +51,7 @@ def start_mirror_operation(draft: Draft, full_name: str, verb: str, request: Tra
 
 
 def mirror_own_mirror(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
-    """Make a topic the mirror of its own mirror; repeating an operation changes nothing."""
+    """Make a topic the mirror of its own mirror; repeating the operation changes nothing."""
     topic, link = get_topic(draft, full_name), get_link(draft, peer.link)
     mirror = topic.mirror
     status = MirrorStatus.REGULAR if mirror is None else compute_mirror_status(mirror, link)
@@ -70,7 +70,7 @@ def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], 
 
 
 def find_running_operation(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
-    """Return a mirror and its running operation."""
+    """Return a mirror and its running operation; reject any other operation."""
     _, mirror = find_mirror(catalog, full_name)
     return mirror, mirrors.require_operation(full_name, mirror, operation)
 
@@ -89,7 +89,7 @@ def _put_mirror(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntr
 
 
 def check_mirror_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
-    """Reject deletion of a mirror during an operation.
+    """Reject deletion of a mirror with a running operation.
 
     Raises:
         BlockedError: The link's auto-create filters would create the mirror again.

@@ -21,7 +21,7 @@ from reconciler.embedded.catalog.tiering_state import update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
     find_configs_to_sync,
-    find_set_configs,
+    find_explicit_configs,
     merge_configs,
     validate_configs,
 )
@@ -40,7 +40,7 @@ from reconciler.resources.mirrors import (
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
-    """Create a link unless an equal one exists."""
+    """Create a link; an equal one may exist."""
     existing = draft.links.get(name)
     after = create_link_entry(name, existing, entry)
     if after is not existing:
@@ -53,10 +53,10 @@ def alter_link(draft: Draft, name: str, declared: Json) -> None:
 
 
 def delete_link(draft: Draft, name: str) -> bool:
-    """Delete a link and turn its stopped mirrors into ordinary topics; return whether it existed.
+    """Delete a link, and turn its stopped mirrors into ordinary topics; return whether it existed.
 
     Raises:
-        BlockedError: Other mirrors use it.
+        BlockedError: A mirror that is not stopped uses it.
     """
     entry = draft.links.get(name)
     if entry is None:
@@ -78,7 +78,7 @@ def list_link_mirrors(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, Mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorShape:
-    """Declaration of a mirror; `source` is the source topic's full name."""
+    """Declaration of a mirror; `source` is its source topic's full name."""
 
     link: str
     source: str
@@ -137,12 +137,12 @@ def update_mirror(draft: Draft, full_name: str, source: SourceTopic) -> None:
 def describe_source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
     """Return the topic properties that mirrors copy."""
     topic = get_topic(catalog, full_name)
-    configs = {key: value for key, (value, _) in find_set_configs(catalog, full_name).items()}
+    configs = {key: value for key, (value, _) in find_explicit_configs(catalog, full_name).items()}
     return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
 
 
-def complete_first_copy(draft: Draft, topic_id: str) -> None:
-    """Record that a mirror has reached the end that its source had when the mirror was created."""
+def mark_first_copy_complete(draft: Draft, topic_id: str) -> None:
+    """Record that a mirror reached the end that its source had when the mirror was created."""
     for name, entry in draft.topics.items():
         if entry.id == topic_id and entry.mirror is not None:
             draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))

@@ -22,7 +22,7 @@ class ClusterEntry:
     storage_id: str | None = None
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         document: Json = {}
         if self.properties:
             document["properties"] = dict(self.properties)
@@ -32,7 +32,7 @@ class ClusterEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> ClusterEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document.get("properties", {}), document.get("storage_id"))
 
 
@@ -40,8 +40,8 @@ class ClusterEntry:
 class AclEntry:
     """An access rule of a topic or namespace.
 
-    Rules of namespaces also have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or
-    `prefix*`, relative to the namespace).
+    Namespace rules also have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or `prefix*`,
+    relative to the namespace).
     """
 
     principal: str
@@ -52,7 +52,7 @@ class AclEntry:
     names: tuple[str, ...] = ("*",)
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {
             "principal": self.principal,
             "permission": self.permission,
@@ -64,7 +64,7 @@ class AclEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> AclEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(
             document["principal"],
             document["permission"],
@@ -84,27 +84,27 @@ class QuotaEntry:
     bytes: int | None = None
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {"topics": self.topics, "partitions": self.partitions, "bytes": self.bytes}
 
     @classmethod
     def from_json(cls, document: Json) -> QuotaEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document["topics"], document["partitions"], document["bytes"])
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceEntry:
-    """A namespace: quotas, and inherited configs, rules and KMS key."""
+    """A namespace with its quotas, and the configs, rules and KMS key that its contents inherit."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
     acls: tuple[AclEntry, ...] = ()
     quotas: QuotaEntry | None = None
     kms_key_id: str | None = None
-    """KMS key of new objects; an inner namespace may override it."""
+    """KMS key of new objects; inner namespaces may override it."""
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         document: Json = {}
         if self.configs:
             document["configs"] = dict(self.configs)
@@ -118,7 +118,7 @@ class NamespaceEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> NamespaceEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         quotas = document.get("quotas")
         return cls(
             document.get("configs", {}),
@@ -132,7 +132,7 @@ class NamespaceEntry:
 class TieringEntry:
     """A topic's tiering state (`reconciler/lifecycles.py`).
 
-    Every transition increases `epoch`. `policy` is that of the last disabling.
+    Every transition increases `epoch`. `policy` decides whether the last disabling kept or deleted remote data.
     """
 
     state: str
@@ -140,47 +140,47 @@ class TieringEntry:
     policy: str = "retain"
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {"state": self.state, "epoch": self.epoch, "policy": self.policy}
 
     @classmethod
     def from_json(cls, document: Json) -> TieringEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document["state"], document["epoch"], document["policy"])
 
 
 @dataclass(frozen=True, slots=True)
 class HoldEntry:
-    """A migration of a topic; `is_closed` stops reads and writes."""
+    """The migration that a topic is part of; `is_closed` stops reads and writes."""
 
     migration: int
     is_closed: bool = False
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {"migration": self.migration, "is_closed": self.is_closed}
 
     @classmethod
     def from_json(cls, document: Json) -> HoldEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document["migration"], document["is_closed"])
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """A read replica's source location, and the last problem with it."""
+    """A read replica's source location, and its last problem."""
 
     location: str
     trouble: Trouble | None = None
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         document: Json = {"location": self.location}
         return document if self.trouble is None else {**document, "trouble": self.trouble.to_json()}
 
     @classmethod
     def from_json(cls, document: Json) -> ReplicaEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         trouble = document.get("trouble")
         return cls(document["location"], None if trouble is None else Trouble.from_json(trouble))
 
@@ -210,11 +210,11 @@ class TopicEntry:
 
     @property
     def active_mirror(self) -> MirrorEntry | None:
-        """The mirror entry while mirroring is active, otherwise `None`."""
+        """The mirror entry while mirroring is active, else `None`."""
         return None if self.mirror is None or self.mirror.is_stopped else self.mirror
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         document: Json = {"id": self.id, "partitions": self.partitions, "revision": self.revision}
         if self.replication_factor != 1:
             document["replication_factor"] = self.replication_factor
@@ -240,7 +240,7 @@ class TopicEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> TopicEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         mirror, origin, tiering, hold = (document.get(key) for key in ("mirror", "origin", "tiering", "hold"))
         replica = document.get("replica")
         return cls(
@@ -262,37 +262,37 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic marked for deletion, whose objects still exist and whose name is free.
+    """A deleted topic whose objects still exist; its name is free again.
 
-    `location` is that of its remote objects.
+    `location` is where object storage has objects to delete, or `None`.
     """
 
     name: str
     location: str | None = None
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {"name": self.name} if self.location is None else {"name": self.name, "location": self.location}
 
     @classmethod
     def from_json(cls, document: Json) -> DeletionEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document["name"], document.get("location"))
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteEntry:
-    """A topic to be rewritten under another KMS key."""
+    """A topic to rewrite under another KMS key."""
 
     name: str
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {"name": self.name}
 
     @classmethod
     def from_json(cls, document: Json) -> RewriteEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document["name"])
 
 
@@ -306,19 +306,19 @@ class MigrantEntry:
     mounting: str | None = None
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         document: Json = {"name": self.name, "topic_id": self.topic_id, "location": self.location}
         return document if self.mounting is None else {**document, "mounting": self.mounting}
 
     @classmethod
     def from_json(cls, document: Json) -> MigrantEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(document["name"], document["topic_id"], document["location"], document.get("mounting"))
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationEntry:
-    """Topics moving into (`outbound`) or out of (`inbound`) object storage (`reconciler/lifecycles.py`).
+    """Topics that move into (`outbound`) or out of (`inbound`) object storage (`reconciler/lifecycles.py`).
 
     `claim` marks the migration in registers of object storage. Unless `is_automatic`, it waits for requests in the
     states planned, prepared and executed.
@@ -333,7 +333,7 @@ class MigrationEntry:
     is_automatic: bool = True
 
     def to_json(self) -> Json:
-        """Return the JSON document."""
+        """Convert to JSON."""
         return {
             "direction": self.direction,
             "state": self.state,
@@ -346,7 +346,7 @@ class MigrationEntry:
 
     @classmethod
     def from_json(cls, document: Json) -> MigrationEntry:
-        """Parse the JSON document."""
+        """Parse JSON."""
         return cls(
             document["direction"],
             document["state"],
@@ -358,7 +358,7 @@ class MigrationEntry:
         )
 
 
-# Shapes of the register's JSON. Snapshots are verified by sha256 instead.
+# Shapes of the register's JSON; snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}

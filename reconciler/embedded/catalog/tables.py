@@ -1,6 +1,6 @@
 """The catalog as an immutable value, and drafts of changes.
 
-A commit holds the new entry of each changed key; `null` removes the key.
+A commit holds the new entry of each changed key; `null` removes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import find_similar, format_suggestion
 
-# Quotas of bytes are checked during planning, all others by commits.
+# Planning checks quotas of bytes; commits check all others.
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,7 @@ def check_quotas(
 ) -> None:
     """Reject a change that would exceed a quota of the topic's namespaces.
 
-    Namespaces above `leaving`, the topic's previous namespace, already count the topic.
-
-    Raises:
-        QuotaExceededError: Names the quota, the current and the new usage.
+    Namespaces above `leaving`, a moved topic's previous namespace, already count the topic.
     """
     for tier in list_levels(split_name(full_name)[0]):
         entry = namespaces.get(tier)
@@ -107,17 +104,17 @@ def _list_quota_usages(
 
 
 class OwnerEntry(str):
-    """Owner of a resource: the lineage of its state, as a plain string to save space."""
+    """Owner of a resource: its state's lineage, as a plain string to save space."""
 
     __slots__ = ()
 
     def to_json(self) -> str:
-        """Return the JSON string."""
+        """Convert to JSON."""
         return str(self)
 
     @classmethod
     def from_json(cls, lineage: Any) -> OwnerEntry:
-        """Parse the JSON string."""
+        """Parse JSON."""
         return cls(lineage)
 
 
@@ -150,7 +147,7 @@ _CLUSTER_KEY: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Contents of a cluster after `serial` commits; `id` is that of the last commit."""
+    """Contents of a cluster after `serial` commits; `id` is the last commit's."""
 
     serial: int = 0
     id: str = ""
@@ -179,7 +176,7 @@ class Catalog:
         return self.clusters.get(_CLUSTER_KEY) or ClusterEntry()
 
     def to_json(self) -> Json:
-        """Return the JSON document of a snapshot."""
+        """Convert to a snapshot's JSON."""
         return {
             "serial": self.serial,
             "id": self.id,
@@ -198,7 +195,7 @@ class Catalog:
         }
 
     def apply_commit(self, commit: Json) -> Catalog:
-        """Return the catalog after a commit."""
+        """Return the catalog with a commit's changes."""
         tables: dict[str, dict[str, Json | None]] = commit["tables"]
         return Catalog(
             serial=commit["serial"],
@@ -267,28 +264,28 @@ class Draft:
             self._put("clusters", self.clusters, _CLUSTER_KEY, entry)
 
     def put_namespace(self, name: str, entry: NamespaceEntry | None) -> None:
-        """Set or remove a namespace."""
+        """Set a namespace; `None` removes it."""
         self._put("namespaces", self.namespaces, name, entry)
 
     def put_topic(self, name: str, entry: TopicEntry | None) -> None:
-        """Set or remove a topic."""
+        """Set a topic; `None` removes it."""
         self._usages.update_counts(name, self.topics.get(name), entry)
         self._put("topics", self.topics, name, entry)
 
     def put_link(self, name: str, entry: LinkEntry | None) -> None:
-        """Set or remove a link."""
+        """Set a link; `None` removes it."""
         self._put("links", self.links, name, entry)
 
     def put_deletion(self, topic_id: str, entry: DeletionEntry | None) -> None:
-        """Mark a topic's objects for deletion, or remove the mark."""
+        """Mark a topic's objects for deletion; `None` removes the mark."""
         self._put("deletions", self.deletions, topic_id, entry)
 
     def put_rewrite(self, topic_id: str, entry: RewriteEntry | None) -> None:
-        """Mark a topic's objects for a rewrite, or remove the mark."""
+        """Mark a topic's objects for a rewrite; `None` removes the mark."""
         self._put("rewrites", self.rewrites, topic_id, entry)
 
     def put_migration(self, migration: int, entry: MigrationEntry | None) -> None:
-        """Set or remove a migration."""
+        """Set a migration; `None` removes it."""
         self._put("migrations", self.migrations, str(migration), entry)
 
     @property
@@ -297,11 +294,11 @@ class Draft:
         return Owners(self.workspaces, self.owners)
 
     def put_owner(self, key: str, lineage: str | None) -> None:
-        """Set or remove the owner of a resource."""
+        """Set a resource's owner; `None` removes it."""
         self._put("owners", self.owners, key, None if lineage is None else OwnerEntry(lineage))
 
     def put_workspace(self, lineage: str, entry: ResourceOwner | None) -> None:
-        """Set or remove the workspace of a lineage."""
+        """Set a lineage's workspace; `None` removes it."""
         self._put("workspaces", self.workspaces, lineage, entry)
 
     def _put(self, name: str, table: dict[str, E], key: str, entry: E | None) -> None:
@@ -314,7 +311,7 @@ class Draft:
         self._changes.setdefault(name, {})[key] = entry
 
     def run_or_undo(self, decide: Callable[[Draft], object]) -> None:
-        """Run `decide` on this draft; if it raises, undo its changes."""
+        """Run `decide` on this draft; undo its changes if it raises."""
         before = {name: dict(held) if isinstance(held, dict) else held for name, held in vars(self).items()}
         before |= {"_changes": {name: dict(changes) for name, changes in self._changes.items()}}
         try:
@@ -329,18 +326,18 @@ class Draft:
         return bool(self._changes)
 
     def count_changes(self) -> dict[str, int]:
-        """Return the number of changed entries per table."""
+        """Count changed entries per table."""
         return {name: len(changes) for name, changes in self._changes.items()}
 
     def changes_to_json(self) -> Json:
-        """Return the changes as JSON tables of a commit."""
+        """Return the changes as a commit's JSON tables."""
         return {
             name: {key: None if entry is None else entry.to_json() for key, entry in changes.items()}
             for name, changes in self._changes.items()
         }
 
     def to_catalog(self, commit_id: str) -> Catalog:
-        """Return the catalog after this draft's commit."""
+        """Return the catalog after a commit of this draft."""
         return Catalog(
             serial=self.base.serial + 1,
             id=commit_id,
@@ -368,7 +365,7 @@ def get_topic(catalog: Catalog | Draft, full_name: str, *, known: Collection[str
 
 
 def find_topic_by_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
-    """Return a topic by id, or `None`; `full_name` is its name unless it was renamed."""
+    """Return a topic by id, or `None`; `full_name` is its last known name."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return entry
@@ -384,7 +381,7 @@ def find_current_name(catalog: Catalog, topic_id: str, full_name: str) -> str:
 
 
 def map_names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
-    """Return topic names by id, without deleted topics."""
+    """Return names by topic id, without deleted topics."""
     return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
 
 
@@ -408,7 +405,7 @@ def check_name_free(catalog: Catalog | Draft, full_name: str) -> None:
 
 
 def check_namespace_exists(catalog: Catalog | Draft, full_name: str) -> None:
-    """Reject a topic or group name whose namespace does not exist."""
+    """Reject a topic or group whose namespace does not exist."""
     namespace, _ = split_name(full_name)
     if namespace and namespace not in catalog.namespaces:
         raise unknown_namespace_error(namespace)
@@ -421,13 +418,13 @@ def unknown_namespace_error(name: str) -> InvalidNamespaceError:
     )
 
 
-# Kafka has no error for migrations: records are refused with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
+# Kafka has no error for migrations: records fail with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
 _STATUS_HINT: Final = "See its owner, its progress and what may be done: reconciler mount status"
 SEAL: Final = "migration:"
-"""Prefix of a sealed head's writer, before the migration id."""
+"""Prefix of a sealed head's writer; the migration's id follows."""
 
 
 def build_seal_writer(migration: int) -> str:
@@ -461,14 +458,14 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
 
 
 def check_not_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Reject an operation on a read replica; `what` names the operation."""
+    """Reject the operation `what` on a read replica."""
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
         raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
 
 
 def check_not_migrating(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Reject an operation on a topic in a migration; `what` names the operation."""
+    """Reject the operation `what` on a topic in a migration."""
     if topic.hold is not None:
         message = (
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
@@ -481,7 +478,7 @@ def check_name_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: st
     """Reject a name that a planned mount reserved for another topic."""
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # The cheap comparison runs first, since a plan may create thousands of topics.
+            # A plan may create thousands of topics, so the cheap comparison comes first.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:

@@ -1,6 +1,6 @@
 """Tiering states of topics (KIP-950), and cluster-wide settings.
 
-One commit changes a topic's tiering configs and state together (`update_tiering`).
+`update_tiering` changes a topic's state in the commit that changes its configs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_migrating
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs
 from reconciler.errors import UserError
 from reconciler.lifecycles import TIERING, TieringState
 from reconciler.resources.cluster_properties import (
@@ -38,7 +38,7 @@ def find_tiering(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> T
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
-    configs, properties = find_set_configs(catalog, full_name), catalog.cluster.properties
+    configs, properties = find_explicit_configs(catalog, full_name), catalog.cluster.properties
     switches, state = read_switches(configs), TieringState(topic.tiering.state)
     is_on = catalog.cluster.storage_id is not None and read_property(properties, ENABLED) == _TRUE
     is_kept = state is not TieringState.ENABLED and topic.tiering.policy == "retain"
@@ -85,14 +85,14 @@ def build_topic_manifest(catalog: Catalog, full_name: str, cluster_id: str) -> T
         topic.partitions,
         topic.replication_factor,
         topic.configs,
-        drop_origins(find_set_configs(catalog, full_name)),
+        drop_origins(find_explicit_configs(catalog, full_name)),
         topic.initial,
         0 if topic.tiering is None else topic.tiering.epoch,
     )
 
 
 def find_read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location that a topic is read from; a read replica has that of its source."""
+    """Return the location to read a topic from; for a read replica, its source's."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
     return get_topic_location(full_name, topic, cluster_id)
@@ -102,14 +102,14 @@ def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id
     """Return the remote location to delete with a topic; `None` if its objects stay.
 
     Objects of an incomplete recovery are deleted. Others are deleted if `remote.delete` is true, and the topic writes
-    and reads remotely or its disabling deletes remote data (F-R-008, F-R-009, F-R-010).
+    and reads remotely or its disabling deletes remote data (F-R-008 to F-R-010).
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
     if topic.recovering is not None:
         return str(get_topic_location(full_name, topic, cluster_id))
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
     deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
     switches = read_switches(configs)
     is_emptied = topic.tiering.state != TieringState.ENABLED and topic.tiering.policy == "delete"
@@ -119,14 +119,14 @@ def find_location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id
 
 
 def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Change topics' tiering states as their configs require; each transition increases the epoch (F-K-056).
+    """Change topics' tiering states to match their configs; each transition increases the epoch (F-K-056).
 
     If one transition is refused, no state changes, and `or_else` undoes the caller's changes.
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
         moved = {
-            name: _compute_tiering(name, draft.topics[name].tiering, find_set_configs(draft, name))
+            name: _compute_tiering(name, draft.topics[name].tiering, find_explicit_configs(draft, name))
             for name in full_names
         }
     except UserError:
@@ -163,7 +163,7 @@ def list_disabling_topics(catalog: Catalog | Draft) -> list[str]:
 
 
 def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Complete the disabling of `epoch` after all manifests (F-K-062), unless the epoch has changed."""
+    """Complete the disabling of `epoch` after all manifests (F-K-062); do nothing if the epoch has changed."""
     for full_name in list_disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:

@@ -25,25 +25,22 @@ CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """A topic's config value.
-
-    `origin` is `topic`, a namespace, `cluster` or `default`.
-    """
+    """A topic's config value. `origin` is `topic`, a namespace, `cluster` or `default`."""
 
     value: str | None
     origin: str
 
 
 def compute_effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
-    """Return all configs of a topic, with inherited values and defaults, sorted."""
+    """Return all configs of a topic, inherited and default ones included, sorted."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
-    for key, (value, origin) in find_set_configs(catalog, full_name).items():
+    for key, (value, origin) in find_explicit_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
     return dict(sorted(effective.items()))
 
 
-def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
-    """Return configs set by the topic, its namespaces or the cluster: key → (value, origin)."""
+def find_explicit_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
+    """Return configs that the topic, its namespaces or the cluster set: key → (value, origin)."""
     namespace, _ = split_name(full_name)
     topic = catalog.topics.get(full_name)
     values = {
@@ -63,20 +60,20 @@ def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tupl
 
 
 def validate_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return configs in canonical form, sorted; those with the value `default` are dropped."""
+    """Return configs in canonical form, sorted, without those whose value is `default`."""
     checked = ((key, validate_config_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
 
 def merge_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return `before` with changes; `None` removes a config."""
+    """Apply changes to `before`; `None` removes a config."""
     merged: dict[str, str | None] = {**before, **changes}
     remaining = {key: value for key, value in merged.items() if value is not None}
     return validate_configs(where, remaining)
 
 
 def validate_config_value(where: str, key: str, value: str) -> str | None:
-    """Return a config value in canonical form; `default` becomes `None`."""
+    """Convert a config value to canonical form; `default` becomes `None`."""
     if key not in CONFIGS:
         hint = format_suggestion(find_similar(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
         raise UserError(f"{where}: there is no config {key!r}", hint=hint)
@@ -101,7 +98,7 @@ def find_synced_configs(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[
 def syncs_start_offsets(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     """Whether a mirror copies its source's start offsets (F-C-054).
 
-    This is so if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
+    Its link must sync both retention limits; otherwise the mirror expires records itself (F-C-055).
     """
     mirror = topic.active_mirror
     return mirror is not None and {*find_synced_configs(catalog, mirror)} >= _RETENTION
@@ -139,7 +136,7 @@ def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], c
     check_own_configs(full_name, find_synced_configs(catalog, mirror), keys)
 
 
-# The key of the innermost namespace applies (SSE-KMS; planned by KIP-37).
+# The innermost namespace with a key decides (SSE-KMS; planned by KIP-37).
 
 
 def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
@@ -162,7 +159,7 @@ def find_topic_kms_keys(catalog: Catalog | Draft, full_names: Iterable[str]) -> 
 
 
 def mark_key_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark topics whose KMS key differs from `before` for a rewrite."""
+    """Mark topics for a rewrite whose KMS key differs from `before`."""
     for name in full_names:
         topic_id = draft.topics[name].id
         if find_topic_kms_key(draft, name) != before[topic_id]:

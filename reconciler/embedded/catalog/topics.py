@@ -32,7 +32,7 @@ from reconciler.embedded.catalog.tables import (
 from reconciler.embedded.catalog.tiering_state import check_not_disabling, find_location_to_delete, update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
-    find_set_configs,
+    find_explicit_configs,
     find_topic_kms_keys,
     mark_key_rewrites,
     merge_configs,
@@ -78,7 +78,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
 
 
 def list_initial_configs(draft: Draft) -> dict[str, str]:
-    """Return the configs that new topics copy from cluster defaults (F-R-004)."""
+    """Return the cluster defaults that new topics copy (F-R-004)."""
     properties = draft.cluster.properties
     return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
@@ -91,7 +91,7 @@ def alter_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
 ) -> None:
-    """Set or reset configs (`None` resets one), and add partitions."""
+    """Set configs (`None` resets one), and add partitions."""
     entry = get_topic(draft, full_name)
     if changes or partitions is not None or replication_factor is not None:
         check_not_replica(full_name, entry, "to change it")
@@ -119,7 +119,7 @@ def alter_topic(
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     """Rename a topic; records, offsets, id and location stay (F-K-014).
 
-    If its KMS key changes, its objects are marked for a rewrite.
+    Under another KMS key, its objects are marked for a rewrite.
     """
     entry = get_topic(draft, old)
     if old == new:
@@ -144,7 +144,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
     """Mark a topic for deletion and free its name; return whether it existed.
 
     Raises:
-        StalePlanError: The name now belongs to a topic with another id than `topic_id`.
+        StalePlanError: The name belongs to another topic than `topic_id`.
         BlockedError: The mirror's link would create it again.
     """
     entry = draft.topics.get(full_name)
@@ -164,7 +164,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
 
 def check_partition_growth(full_name: str, before: int, after: int) -> None:
-    """Reject a decrease of partitions, or more than the limit."""
+    """Reject fewer partitions, or more than the limit."""
     _check_partitions(full_name, after)
     if after < before:
         message = f"topic {full_name} has {before} partitions; {after} would be fewer"
@@ -183,7 +183,7 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 def recover_topic(
     draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str, location: str, original: Mapping[str, str]
 ) -> None:
-    """Create a topic to be filled from a location; `original` are its configs there.
+    """Create a topic to fill from a location; `original` are its configs there.
 
     Declared and inherited configs take precedence. If remote reads and writes are off, tiering is disabled and remote
     data stays.
@@ -191,7 +191,7 @@ def recover_topic(
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
-    inherited = {key: value for key, (value, _) in find_set_configs(draft, full_name).items()}
+    inherited = {key: value for key, (value, _) in find_explicit_configs(draft, full_name).items()}
     own = {key: value for key, value in original.items() if key != _ONLY_AT_CREATION and inherited.get(key) != value}
     create_topic(draft, full_name, replace(shape, configs={**own, **shape.configs}), topic_id=topic_id)
     topic = draft.topics[full_name]
@@ -223,12 +223,9 @@ def create_replica(
 
 
 def record_replica_state(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
-    """Record the partitions and the problem of a read replica's source.
+    """Record the partition count and the problem of a read replica's source.
 
     Partitions never decrease. A persisting problem keeps its start time.
-
-    Raises:
-        QuotaExceededError: A namespace quota would be exceeded.
     """
     full_name = next((name for name, topic in draft.topics.items() if topic.id == topic_id), None)
     if full_name is None:
@@ -248,7 +245,7 @@ def record_replica_state(draft: Draft, topic_id: str, partitions: int, trouble: 
 
 
 def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
-    """Create a namespace and its missing parents, unless an equal one exists."""
+    """Create a namespace and its missing parents; an equal one may exist."""
     try:
         tiers = list_levels(check_namespace(name))
     except ValueError as error:
@@ -268,7 +265,7 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
 
 
 def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set or remove (`None`) a namespace's configs."""
+    """Set a namespace's configs; `None` removes one."""
     entry = _get_namespace(draft, name)
     topics = list_topics_under(draft, name) if SWITCHES.intersection(changes) else []
     for topic in topics:
@@ -278,12 +275,12 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
-    """Set or remove (`None`) a namespace's quotas; usage above them cannot grow."""
+    """Set a namespace's quotas (`None` removes them); usage above them cannot grow."""
     draft.put_namespace(name, replace(_get_namespace(draft, name), quotas=_normalize_quotas(quotas)))
 
 
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
-    """Set or remove (`None`) a namespace's KMS key, and mark its topics for a rewrite."""
+    """Set a namespace's KMS key (`None` removes it), and mark its topics for a rewrite."""
     entry, topics = _get_namespace(draft, name), list_topics_under(draft, name)
     before = find_topic_kms_keys(draft, topics)
     draft.put_namespace(name, replace(entry, kms_key_id=kms_key_id))
@@ -294,7 +291,7 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
     """Delete a namespace and mark its topics for deletion; return whether it existed.
 
     Raises:
-        BlockedError: It contains namespaces and the deletion is not recursive.
+        BlockedError: It contains namespaces, and `recursive` is not set.
     """
     if name not in draft.namespaces:
         return False
@@ -310,7 +307,7 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
 
 
 def list_namespaces_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return the namespaces below `name`, or all if it is empty, sorted."""
+    """Return the namespaces below `name` (all if it is empty), sorted."""
     prefix = f"{name}:" if name else ""
     return sorted(namespace for namespace in catalog.namespaces if namespace.startswith(prefix))
 

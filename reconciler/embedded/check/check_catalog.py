@@ -38,7 +38,7 @@ class CatalogReading:
 
 
 def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> CatalogReading:
-    """Build the catalog from all its objects, and verify their sha256."""
+    """Build the catalog from its objects, and verify their sha256."""
     if held is None:
         return CatalogReading(Catalog())
     catalog, key = Catalog(), CATALOG
@@ -100,7 +100,7 @@ def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
-    """Return missing namespaces, each with the name of a topic or namespace below it."""
+    """Return missing namespaces, each with the name of a topic or namespace inside."""
     missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
@@ -141,7 +141,7 @@ PartitionId: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """Checks consumer groups, from any thread. `ends` are the end offsets of partitions with a head."""
+    """Checks consumer groups, from any thread. `ends` are partitions' end offsets."""
 
     store: ObjectStore
     topics: Callable[[], TopicIndex | None]
@@ -149,7 +149,7 @@ class GroupCheck:
     headless: set[PartitionId] = field(default_factory=set)
 
     def check_group(self, key: str) -> list[CheckFinding]:
-        """Check the group whose register has this key."""
+        """Check the group of a register key."""
         name = parse_group_key(key)
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no group", FindingPlace(key))]
@@ -159,7 +159,7 @@ class GroupCheck:
             return [CheckFinding(Kind.GROUP_DAMAGED, error.message, FindingPlace(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
-        # Read topics after the register: they then include the topics of new offsets.
+        # Read after the register, to include the topics of new offsets.
         known = self.topics() if group is not None and group.topic_ids else None
         return (
             []
@@ -178,7 +178,7 @@ class GroupCheck:
 def find_group_problems(
     name: str, group: Group, place: FindingPlace, topics: TopicIndex, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield a group's offsets in deleted topics and beyond a partition's end."""
+    """Yield a group's offsets in deleted topics, and offsets beyond a partition's end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
@@ -199,7 +199,7 @@ def find_group_problems(
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition, and its producer's epoch."""
+    """A transaction open in a partition, and its producer's epoch."""
 
     transactional_id: str
     epoch: int
@@ -215,14 +215,14 @@ class TransactionCheck:
     now_ms: int
 
     def check_transaction(self, key: str) -> list[CheckFinding]:
-        """Check the transactional id whose register has this key."""
+        """Check the transactional id of a register key."""
         name = parse_transaction_key(key)
         if name is None:
             return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", FindingPlace(key))]
         try:
             stored = read_transaction(self.store, name)
             if stored is not None and stored[0].state in DECIDED:
-                stored = read_transaction(self.store, name)  # Read again: its producer may be completing it.
+                stored = read_transaction(self.store, name)  # The producer may be completing the transaction.
         except UserError as error:
             return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, FindingPlace(key))]
         if stored is None:
@@ -240,7 +240,7 @@ class TransactionCheck:
         return []
 
     def check_open_transaction(self, opened: OpenTransaction) -> list[CheckFinding]:
-        """Check that a transaction that is open in a partition is open in its register too."""
+        """Check that a partition's open transaction is also open in its register."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)
             if _may_complete(stored, opened.epoch):

@@ -1,6 +1,6 @@
 """Check owners, migrations and mirrors.
 
-The ownership registers are read before the catalog. Problems are read again, since migrations may be running.
+Ownership registers are read before the catalog. Problems are read again, since migrations may be running.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPEN_STATES: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
 """States of an outbound migration in which clients still read and write."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
 _CREATED_STATES: Final = _CLOSED | {_S.PREPARED}
-"""States of an inbound migration in which its topics exist but are closed."""
+"""States of an inbound migration whose topics exist but are closed."""
 _SEALED_STATES: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 
@@ -51,7 +51,7 @@ def parse_migration_state(migration: MigrationEntry) -> MigrationState | None:
 
 
 def find_holding_migration(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry | None:
-    """Return the active migration that holds a topic, or `None`."""
+    """Return the active migration of a topic, or `None`."""
     if topic.hold is None:
         return None
     migration = catalog.migrations.get(str(topic.hold.migration))
@@ -60,7 +60,7 @@ def find_holding_migration(catalog: Catalog | Draft, topic: TopicEntry) -> Migra
 
 
 def find_migration_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield active migrations, contradictions with their topics, and holds of ended migrations."""
+    """Yield active migrations, their contradictions with topics, and holds of ended migrations."""
     for number, migration in catalog.migrations.items():
         names = [topic.name for topic in migration.topics]
         place, state = FindingPlace(CATALOG, names[0] if names else None), parse_migration_state(migration)
@@ -137,7 +137,7 @@ _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, Mig
 class OwnershipReport:
     """Findings about the ownership registers.
 
-    `lost` are topics of this catalog that another cluster or no cluster owns in object storage.
+    `lost` are topics of this catalog that this cluster does not own in object storage.
     """
 
     findings: tuple[CheckFinding, ...] = ()
@@ -147,7 +147,7 @@ class OwnershipReport:
 def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipReport:
     """Check every ownership register with one LIST, and one GET each.
 
-    If `catalog` returns `None`, only the registers are checked.
+    If `catalog` returns `None`, the registers are not compared with topics.
     """
     result = _check_once(storage, cluster_id, catalog)
     for _ in range(_LOOKS - 1):
@@ -193,7 +193,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
 def find_lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield topics of this catalog that another cluster or no cluster owns in object storage."""
+    """Yield topics of this catalog that this cluster does not own in object storage."""
     for name, topic in catalog.topics.items():
         key = _get_register_key(name, topic, cluster_id)
         ownership = registers.get(key)
@@ -299,10 +299,7 @@ def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
-    """Yield a partition that is a copy of another topic than its mirror's source.
-
-    Mirrors with a running operation are skipped.
-    """
+    """Yield a partition that is a copy of another topic than its mirror's source, except during operations."""
     source, mirror = head.source, topic.active_mirror
     if source is None:
         return
@@ -319,8 +316,8 @@ def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -
         yield CheckFinding(Kind.MIRROR_SOURCE, what, place)
 
 
-def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
-    """Set the writer of partitions to the catalog's; return the number of partitions.
+def correct_head_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
+    """Set partitions' writers to the catalog's; return the number of partitions.
 
     If producers become the writer, group offsets are first clamped to the mirror's end.
     """
@@ -343,7 +340,7 @@ def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) 
 
 
 def forget_unlinked_mirrors(cluster: EmbeddedCluster) -> list[str]:
-    """Make stopped mirrors without a link ordinary topics."""
+    """Turn stopped mirrors without a link into ordinary topics."""
     gone: list[str] = []
 
     def decide(draft: Draft) -> None:

@@ -48,7 +48,7 @@ class PartContentCheck:
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a part and its entry in the head."""
+        """Yield differences between a part and its head entry."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
             differences = list(self._find_differences(entry, offsets))
@@ -58,7 +58,7 @@ class PartContentCheck:
         except UserError as error:
             differences = [error.message]
         except ReconcilerError:
-            raise  # The store failed; the part may be intact.
+            raise  # The request failed; the part may be intact.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
@@ -90,7 +90,7 @@ class SegmentContentCheck:
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a segment and its entry in the manifest; ignore a missing index."""
+        """Yield differences between a segment and its manifest entry; a missing index is no difference."""
         yield from PartContentCheck(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = build_index_key(entry.key)
         stored = self.storage.get(key)
@@ -106,7 +106,7 @@ class SegmentContentCheck:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active. Report a problem only if the head is unchanged, or if every attempt finds a problem.
+# Writers may be active: report a problem only if the head is unchanged, or every attempt finds a problem.
 
 
 _LOOKS: Final = 3
@@ -147,17 +147,14 @@ class TopicIndex:
 
     @classmethod
     def of(cls, catalog: Catalog) -> TopicIndex:
-        """Index a catalog by topic id."""
+        """Index a catalog."""
         by_id = {entry.id: (name, entry) for name, entry in catalog.topics.items()}
         return cls(by_id, frozenset(catalog.deletions), catalog)
 
 
 @dataclass(frozen=True)
 class PartitionCheck:
-    """Checks partitions, from any thread.
-
-    `topics` returns the current topics, `deep` checks parts' content, and `remote` checks object storage.
-    """
+    """Checks partitions, from any thread. `deep` checks parts' content, `remote` object storage."""
 
     store: ObjectStore
     stored: ObjectIndex
@@ -167,7 +164,7 @@ class PartitionCheck:
     remote: RemoteCheck | None = None
 
     def check_partition(self, key: str) -> PartitionReport:
-        """Check the partition whose head has this key."""
+        """Check the partition of a head's key."""
         looked, version = self._check_once(key, self.known)
         for _ in range(_LOOKS - 1):
             if not looked.findings:
@@ -349,7 +346,7 @@ def report_unnamed_objects(
 ) -> Iterator[CheckFinding]:
     """Yield one finding per folder with unreferenced objects.
 
-    Objects of partitions without a head are reported separately if the topics are known.
+    With `heads`, objects of partitions without a head get one finding per partition instead.
     """
     if stored.is_all_named:
         return
@@ -369,7 +366,7 @@ def report_unnamed_objects(
 
 
 def format_age(age_ms: int) -> str:
-    """Return an age in hours, or in minutes if it is below two hours."""
+    """Format an age in hours, or in minutes below two hours."""
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 

@@ -1,4 +1,4 @@
-"""Check heads, manifests and remote segments for contradictions."""
+"""Compare heads, manifests and remote segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import find_tiering
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
-from reconciler.embedded.check.stored import ObjectIndex, list_below
+from reconciler.embedded.check.stored import ObjectIndex, index_objects_below
 from reconciler.embedded.tiered.remote_retention import must_truncate
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -39,7 +39,7 @@ def find_head_problems(head: Head, place: FindingPlace, *, epoch: int) -> Iterat
 def find_page_differences(
     page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: FindingPlace, *, epoch: int
 ) -> Iterator[CheckFinding]:
-    """Yield differences between a page's content and the reference to it."""
+    """Yield differences between a page's content and its reference."""
     if not below:
         yield CheckFinding(Kind.PAGE_DAMAGED, "it lists no objects", place)
         return
@@ -106,7 +106,7 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Check that entries and pages are in order. Gaps are valid: aborted or compacted records."""
+    """Check the order of entries and pages; gaps are aborted or compacted records."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -174,7 +174,7 @@ class SegmentCheck:
     deep: ContentCheck | None = None
 
     def find_suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
-        """Yield suspected problems of segments, oldest first; `place` is their manifest's."""
+        """Yield suspected problems of segments, oldest first; `place` is the manifest's."""
         sizes = self.listed.find_sizes([entry.key for entry in entries])
         indexes = self.listed.find_sizes([build_index_key(entry.key) for entry in entries])
         for entry, size, index in zip(entries, sizes, indexes, strict=True):
@@ -242,16 +242,12 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# The head is read before the manifest, so uploads and retention may make them differ. The manifest is read again to
-# skip objects that it no longer references.
+# Uploads and retention may change the manifest after the head was read, so suspects are checked against a newer one.
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCheck:
-    """Checks manifests and segments of one cluster, from any thread.
-
-    `deep` checks the content of a segment.
-    """
+    """Checks manifests and segments of one cluster, from any thread. `deep` checks a segment's content."""
 
     storage: ObjectStore
     cluster_id: str
@@ -261,9 +257,9 @@ class RemoteCheck:
     def check_partition(
         self, catalog: Catalog, head: Head, place: FindingPlace, *, epoch: int, count: Callable[[Manifest], None]
     ) -> Iterator[CheckFinding]:
-        """Yield problems of a partition's remote tier; `place` and `epoch` are its head's.
+        """Yield problems of a partition's remote tier; `place` and `epoch` are the head's.
 
-        `count` is called with the manifest if this cluster owns it.
+        `count` gets the manifest if this cluster owns it.
         """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return
@@ -293,7 +289,7 @@ class RemoteCheck:
         count(manifest)
         yield from find_manifest_problems(manifest, head, manifest_place)
         if manifest.segments:
-            listed = list_below(self.storage, f"{partition.key_prefix}/")
+            listed = index_objects_below(self.storage, f"{partition.key_prefix}/")
             segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
             yield from self._check_segments(partition, manifest, segments, manifest_place, epoch)
 

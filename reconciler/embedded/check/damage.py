@@ -17,7 +17,7 @@ class Severity(StrEnum):
     ERROR = "error"
     """Data is lost, unreadable or untrustworthy."""
     WARNING = "warning"
-    """Work is unfinished, or objects are left over; no data is lost."""
+    """Work is unfinished or objects are left over; no data is lost."""
     NOTE = "note"
     """Space may be wasted."""
 
@@ -85,7 +85,7 @@ class Kind(StrEnum):
 class KindRule:
     """Severity, meaning and remedy of a kind of finding.
 
-    `is_mended` tells whether `--repair` can fix it without data loss.
+    `is_mended`: `--repair` can fix it without data loss.
     """
 
     severity: Severity
@@ -357,22 +357,22 @@ class CheckFinding:
     objects: int = 1
     bytes: int = 0
     age_ms: int | None = None
-    """Age of the oldest object, by the store's clock."""
+    """Age of the oldest object by the store's clock."""
 
     @property
     def rule(self) -> KindRule:
-        """Severity, meaning and remedy of this kind of finding."""
+        """Severity, meaning and remedy."""
         return RULES[self.kind]
 
     @property
     def severity(self) -> Severity:
-        """Severity of this kind of finding."""
+        """Severity of the finding."""
         return self.rule.severity
 
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The repair of one kind of finding."""
+    """What a repair did about one kind of finding."""
 
     kind: Kind
     what: str
@@ -390,7 +390,7 @@ HIDING_KINDS: Final = frozenset(
         Kind.PAGE_DAMAGED,
     }
 )
-"""Kinds of findings that make the references to objects incomplete."""
+"""Kinds of findings after which references to objects are incomplete."""
 MAX_FINDINGS: Final = 10_000
 
 
@@ -414,14 +414,14 @@ class CheckResult:
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
     kinds: set[Kind] = field(default_factory=set)
-    """Kinds of all findings, including findings that were not stored."""
+    """Kinds of all findings, including those beyond the limit."""
     errors: int = 0
     serial: int | None = None
     is_sure: bool = True
     """Whether all references to objects were readable and consistent."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
-        """Count findings; store them until the limit is reached."""
+        """Count findings, and store them until the limit is reached."""
         for finding in findings:
             self.errors += finding.severity is Severity.ERROR
             self.kinds.add(finding.kind)

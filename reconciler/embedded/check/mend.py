@@ -12,10 +12,10 @@ from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.check_catalog import find_missing_namespaces
 from reconciler.embedded.check.check_owners import (
+    correct_head_writers,
     find_holding_migration,
     find_stale_claims,
     forget_unlinked_mirrors,
-    hand_over_heads,
 )
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish_transaction
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
-    """Remove holds of ended migrations where this cluster owns all data; return the topics."""
+    """Remove holds of ended migrations if this cluster owns all data; return the topics."""
     catalog = cluster.catalog.read()
     safe = {
         topic.id
@@ -62,7 +62,7 @@ def release_stale_claims(cluster: EmbeddedCluster) -> list[str]:
     if remote is None:
         return []
     owned = {key: ownership for key, ownership in iter_ownerships(remote.storage) if isinstance(ownership, Ownership)}
-    # A migration is committed before its claim, so the catalog is read after the registers.
+    # A migration is committed before its claim, so read the catalog after the registers.
     left = [ownership for _, ownership in find_stale_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
@@ -164,7 +164,7 @@ def _remove_stale_holds(cluster: EmbeddedCluster, _findings: Sequence[CheckFindi
 
 
 def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    done = hand_over_heads(cluster, findings)
+    done = correct_head_writers(cluster, findings)
     return f"gave {pluralize(done, 'partition')} to whom the catalog lets append" if done else None
 
 
@@ -204,7 +204,7 @@ def _delete_topic_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFindin
 
 def _drop_deleted_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     def keep_existing(group: Group) -> Group:
-        # Read the catalog after the register: it then has the topics of new offsets.
+        # Read after the register, to include the topics of new offsets.
         return group.limit_to_topics(entry.id for entry in cluster.catalog.read().topics.values())
 
     names = [name for finding in findings if (name := parse_group_key(finding.place.key)) is not None]
@@ -232,4 +232,4 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.GROUP_LEFT_OVER: _drop_deleted_offsets,
     Kind.UNNAMED: _sweep_objects,
 }
-"""Repairs by kind, in order: later repairs remove leftovers of earlier ones."""
+"""Repairs by kind, in order: later ones remove leftovers of earlier ones."""

@@ -1,4 +1,4 @@
-"""A compact index of a store's objects, and the objects of partitions without a head."""
+"""A compact index of a store's objects, and objects of partitions without a head."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHERS: Final = ("runner/",)
 
 @dataclass(slots=True)
 class ForeignFolder:
-    """Objects in a folder that is no part of a cluster."""
+    """Objects in a folder that belongs to no cluster."""
 
     first: str
     objects: int = 0
@@ -50,7 +50,7 @@ class ForeignFolder:
 
 @dataclass(slots=True)
 class StoreListing:
-    """Result of listing a store: keys of registers by prefix, and foreign objects by folder."""
+    """Result of listing a store: register keys by prefix, and foreign objects by folder."""
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
     foreign: dict[str, ForeignFolder] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class StoreListing:
 
 
 class ObjectIndex:
-    """Index of a listing's immutable objects by key. Thread-safe."""
+    """Index of immutable objects by key. Thread-safe."""
 
     def __init__(self, names: array[int], sizes: array[int]) -> None:
         hashes = np.frombuffer(names, np.uint64) if names else np.empty(0, np.uint64)
@@ -71,14 +71,14 @@ class ObjectIndex:
         self._lock = threading.Lock()
 
     def find_sizes(self, keys: Sequence[str]) -> list[int | None]:
-        """Return objects' sizes in bytes; `None` for an object that is not listed."""
+        """Return objects' sizes in bytes; `None` for an object not listed."""
         places, is_there = self._find_positions(keys)
         return [
             int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
         ]
 
     def mark_named(self, keys: Sequence[str]) -> list[str]:
-        """Mark objects as referenced; return the keys that were already marked."""
+        """Mark objects as referenced; return the keys already marked."""
         places, is_there = self._find_positions(keys)
         with self._lock:
             again = [
@@ -95,7 +95,7 @@ class ObjectIndex:
         return bool(self._is_named.all())
 
     def find_unreferenced(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
-        """Yield listed objects that are not referenced."""
+        """Yield the objects that are not referenced."""
         for candidate in listed:
             places, is_there = self._find_positions([candidate.key])
             if is_there[0] and not self._is_named[places[0]]:
@@ -133,7 +133,7 @@ def list_store(store: ObjectStore) -> tuple[StoreListing, ObjectIndex]:
     return contents, ObjectIndex(names, sizes)
 
 
-def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
+def index_objects_below(store: ObjectStore, prefix: str) -> ObjectIndex:
     """List the objects below a prefix with one LIST."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):
@@ -143,21 +143,21 @@ def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
 
 
 def _hash_key(key: str) -> bytes:
-    # Some file systems ignore case. Random digits keep keys distinct.
+    # Some file systems ignore case; keys stay distinct by their random digits.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
 PartitionId: TypeAlias = tuple[str, int]
 
 _MAX_APPEND_MS: Final = 10 * 60_000
-"""Longest time between two parts of one first append."""
+"""Longest time to write all parts of one append."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadlessPartitions:
-    """Finds partitions without a head to which an object may belong.
+    """Finds the partitions without a head that an object may belong to.
 
-    A topic's parts are stored under its current or its original name.
+    Parts are stored under a topic's current or original name.
     """
 
     ids: Mapping[str, Collection[str]]
@@ -176,7 +176,7 @@ class HeadlessPartitions:
         return cls(dict(ids), names, frozenset(heads))
 
     def find_partitions(self, key: str) -> list[PartitionId]:
-        """Return the partitions without a head to which an object may belong."""
+        """Return the partitions without a head that an object may belong to."""
         if key.startswith(PAGES):
             page = parse_page_key(key)
             places = [] if page is None or page[0] not in self.names else [page]
@@ -206,7 +206,7 @@ class _Leftovers:
 class HeadlessObjects:
     """Objects of partitions without a head.
 
-    Groups have offsets in the `committed` partitions.
+    `committed` are partitions with group offsets.
     """
 
     headless: HeadlessPartitions
@@ -214,7 +214,7 @@ class HeadlessObjects:
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
     def count_if_headless(self, listed: ListedObject) -> bool:
-        """Count an unreferenced object if it may belong to a partition without a head; return whether it may."""
+        """Count an object if it may belong to a partition without a head; return whether it may."""
         places = self.headless.find_partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))

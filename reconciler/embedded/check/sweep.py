@@ -1,7 +1,7 @@
 """Delete unreferenced objects.
 
 Objects are listed before references are read, so later objects are safe. An unreadable reference stops the sweep, since
-an object that seems unreferenced may then be a last copy. Objects of partitions without a head stay.
+a seemingly unreferenced object may be a last copy. Objects of partitions without a head stay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Minimum age of deleted objects by the store's clock. Writers reference an object within half a day."""
+"""Minimum age of deleted objects by the store's clock; writers reference an object within half a day."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
@@ -48,7 +48,7 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SweptPartition:
-    """A partition of a deleted topic that the sweep deleted."""
+    """A deleted topic's partition that the sweep deleted."""
 
     topic_id: str
     number: int
@@ -71,9 +71,9 @@ class SweepResult:
 def sweep_store(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> SweepResult:
-    """Delete unreferenced objects older than a day. Safe while writers are active, and repeatable.
+    """Delete unreferenced objects older than a day. Repeatable, and safe while writers are active.
 
-    `unless_recent` skips the sweep if the last one was within six hours. `storage` is the cluster's object storage.
+    `unless_recent` skips the sweep if the last one was within six hours.
     """
     now_ms = store.read_clock_ms()
     if unless_recent and now_ms - _read_last_sweep_ms(store) < RECENT_MS:
@@ -88,7 +88,7 @@ def sweep_store(
         stored.mark_named(named)
     swept = _remove_unknown_partitions(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
-    # If a head was removed by hand, its parts are the only copy of acknowledged records.
+    # If a head was deleted by hand, its parts are the only copy of acknowledged records.
     headless = HeadlessPartitions.of(catalog.read(), (listed.key for listed in heads))
     for batch in _split_into_batches(
         listed_object
@@ -184,7 +184,7 @@ def _remove_unknown_partitions(
 ) -> SweepResult:
     """Remove partitions of unknown topics.
 
-    Partitions with acknowledged records stay, since an older catalog may have been restored.
+    Those with acknowledged records stay: their topics may be unknown because an older catalog was restored.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)

@@ -39,7 +39,7 @@ class PartitionStream:
         self.epoch: int | None = None
 
     def read_next(self, most: int) -> pa.RecordBatch | None:
-        """Return at most `most` records; `None` if the log has no further record now.
+        """Return at most `most` records; `None` at the end of the log.
 
         Raises:
             UserError: The stream is strict, and the log lacks its position.
@@ -54,7 +54,7 @@ class PartitionStream:
         return taken
 
     def seek(self, offset: int) -> None:
-        """Continue at another offset and drop prefetched records."""
+        """Continue at another offset."""
         self.position, self._batches, self._rest, self.epoch = offset, None, None, None
 
     def read_bounds(self) -> Bounds:
@@ -103,7 +103,7 @@ _BEGINNINGS: Final = get_args(Beginning)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; its headers are in order and may repeat names.
+    """A record; header names may repeat.
 
     A header name that is not UTF-8 is decoded with `surrogateescape`.
     """
@@ -117,7 +117,7 @@ class Record:
 
 
 def iter_current_records(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield the currently readable records, one partition after another."""
+    """Yield the records readable now, partition by partition."""
     for partition, bounds in log.read_bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
@@ -135,7 +135,7 @@ def _to_record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Records of one partition, as an Arrow batch of `RECORD_SCHEMA` and as an iterable."""
+    """Records of one partition: an Arrow batch of `RECORD_SCHEMA`, iterable as `Record`."""
 
     topic: str
     partition: int
@@ -157,7 +157,7 @@ class ConsumerOptions:
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped. `None` raises an error instead."""
+    """Called with missing or damaged offsets, which are then skipped; without it, reading fails."""
 
     def __post_init__(self) -> None:
         if self.beginning not in _BEGINNINGS:
@@ -168,7 +168,7 @@ class ConsumerOptions:
 class Consumer:
     """Reads topics from its group's committed offsets. Not thread-safe.
 
-    Without group membership, each consumer of a group reads all partitions, or only its own `partitions`.
+    Consumers of a group do not share partitions: each reads all of them, or only its own `partitions`.
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: ConsumerOptions) -> None:
@@ -182,7 +182,7 @@ class Consumer:
     def poll(self, max_records: int = 10_000) -> list[FetchedRecords]:
         """Return at most `max_records` records; partitions take turns.
 
-        If a partition cannot be read, the next poll raises the error. This poll returns the records of the others.
+        If a partition cannot be read, this poll returns the others' records, and the next poll raises the error.
         """
         self._update_streams()
         fetched: list[FetchedRecords] = []
@@ -196,7 +196,7 @@ class Consumer:
             except ReconcilerError:
                 if not fetched:
                     raise
-                # Raise in the next poll, so that records already read are not lost.
+                # The next poll raises, so that records already read are not lost.
                 waiting.appendleft(place)
                 break
             if records is None:
@@ -209,7 +209,7 @@ class Consumer:
         return fetched
 
     def assignment(self) -> list[tuple[str, int]]:
-        """Return the partitions that this consumer reads, as (full name, partition)."""
+        """Return the partitions to read, as (full name, partition)."""
         return sorted(self._key_by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
@@ -221,17 +221,17 @@ class Consumer:
         return self._key_by_name(self._current_positions())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset; committed offsets do not change."""
+        """Continue at another offset, without a commit."""
         if offset < 0:
             raise UserError(f"{offset} is not an offset", hint="Offsets count from 0.")
         self._get_stream(topic, partition).seek(offset)
 
     def commit(self) -> None:
-        """Commit the position of every partition."""
+        """Commit all positions."""
         Groups.of(self._cluster).commit_places(self._require_group(), self._current_positions())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """Return the group's committed offset per partition; `None` for a partition without one."""
+        """Return the group's committed offset per partition, or `None`."""
         fetched = Groups.of(self._cluster).fetch_places(self._require_group(), self._streams)
         offsets = {place: fetched[place].offset if place in fetched else None for place in self._streams}
         return self._key_by_name(offsets)
@@ -340,7 +340,7 @@ class Consumer:
 class Subscription:
     """Topic names, or a regular expression (KIP-37).
 
-    The expression must match the complete full name: `shop:.*` matches all topics below `shop`.
+    The expression must match the whole full name: `shop:.*` matches all topics below `shop`.
     """
 
     names: tuple[str, ...] = ()
@@ -348,7 +348,7 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str] | None, pattern: str | None) -> Subscription:
-        """Return a subscription to either topics or a pattern."""
+        """Create a subscription to either topics or a pattern."""
         if isinstance(topics, str):
             raise UserError(f"{topics!r} is one topic, not several", hint=f"Write it as topics=[{topics!r}].")
         names = tuple(dict.fromkeys(topics or ()))
@@ -361,7 +361,7 @@ class Subscription:
         return cls(names, pattern)
 
     def find_topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
-        """Return matching topics, sorted by full name."""
+        """Return matching topics by full name, sorted."""
         if self.pattern is None:
             return {name: get_topic(catalog, name) for name in sorted(self.names)}
         return {name: catalog.topics[name] for name in match_names(self.pattern, sorted(catalog.topics))}

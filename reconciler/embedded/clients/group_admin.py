@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS: Final = 1_000
-"""Maximum number of groups that are read; each needs a request."""
+"""Maximum number of groups to read; each takes a request."""
 
 _MAX_CLOCK_SKEW_MS: Final = 2 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """The topics of one catalog. Their bounds are read once, on demand."""
+    """A catalog's topics; their bounds are read once, on demand."""
 
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
@@ -58,7 +58,7 @@ class TopicBounds:
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
-        """Return the topics of a catalog, without reading bounds."""
+        """Index a catalog's topics, without reading bounds."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
         return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote_records(catalog, name)))
 
@@ -78,7 +78,7 @@ class TopicBounds:
             yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
     def list_existing_topics(self, group: Group) -> list[str]:
-        """Return the ids, sorted by name, of existing topics in which the group has offsets."""
+        """Return the ids of existing topics in which the group has offsets, sorted by name."""
         return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
 
 
@@ -92,7 +92,7 @@ def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: 
 def describe_topic_groups(
     store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int
 ) -> list[ConsumerGroup] | None:
-    """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS` groups."""
+    """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS`."""
     names, read, matching = list_groups(store), TopicBounds.of(store, catalog), []
     if len(names) > MAX_GROUPS:
         return None
@@ -106,10 +106,7 @@ def describe_topic_groups(
 
 
 def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
-    """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS` groups.
-
-    Only groups that changed recently are read.
-    """
+    """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS`."""
     young = store.read_clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
     names = [parse_group_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
     if len(names) > MAX_GROUPS:
@@ -140,7 +137,7 @@ class Groups:
 
     @classmethod
     def of(cls, cluster: ClusterContext) -> Groups:
-        """Return the groups of a cluster."""
+        """Create the groups of a cluster."""
         return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
     def list_names(self) -> list[str]:
@@ -164,7 +161,7 @@ class Groups:
         return group
 
     def list_for_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS` groups."""
+        """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS`."""
         catalog = self._read_if_allowed(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = find_visible_topic(self.permissions, catalog, full_name).id
         groups = describe_topic_groups(self.store, catalog, topic_id, now_ms=self.now_ms())
@@ -173,7 +170,7 @@ class Groups:
         return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
     def find_topic_readers(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that are reading each topic, by full name; `None` above `MAX_GROUPS` groups."""
+        """Return the groups that are reading each topic, by full name; `None` above `MAX_GROUPS`."""
         catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
             return None
@@ -202,7 +199,7 @@ class Groups:
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or create_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
-        """Return a group's committed offsets, limited to the logs."""
+        """Return a group's committed offsets, limited to the logs' bounds."""
         catalog = self._read_if_allowed(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
@@ -225,18 +222,14 @@ class Groups:
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """Return a group's committed offsets by topic id and partition, limited to the logs."""
+        """Return a group's committed offsets by topic id and partition, limited to the logs' bounds."""
         self._read_if_allowed(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return the offset changes of a reset; by default it includes all topics of the group.
-
-        Raises:
-            NotAuthorizedError: The caller may not reset the group.
-        """
+        """Plan a reset of a group's offsets, by default in all its topics."""
         if topic is None:
             self._check_all_readable(self._read_if_allowed(Operation.READ, group), group)
         else:
@@ -248,7 +241,7 @@ class Groups:
         """Set a group's offsets in one swap.
 
         Raises:
-            BlockedError: The group is reading one of the topics, and `force` is not set.
+            BlockedError: The group is reading, and `force` is not set.
         """
         self._read_if_allowed(Operation.READ, group, *{move.topic for move in moves})
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
@@ -258,7 +251,7 @@ class Groups:
 
         Raises:
             BlockedError: The group is reading, and `force` is not set.
-            NotAuthorizedError: The caller may not delete the group, or may not read one of its topics.
+            NotAuthorizedError: The caller may not delete the group or read one of its topics.
         """
         catalog, now_ms = self._read_if_allowed(Operation.DELETE, group), self.now_ms()
         if topic is None:
@@ -298,8 +291,8 @@ class SearchableLogs:
     catalog: CatalogRegister
     remote: RemoteTier | None = None
 
-    def log(self, full_name: str, topic_id: str) -> EmbeddedLog:
-        """Return the log of a topic."""
+    def open_log(self, full_name: str, topic_id: str) -> EmbeddedLog:
+        """Return a topic's log."""
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
         return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
@@ -308,7 +301,7 @@ class SearchableLogs:
 def plan_offset_moves(
     logs: SearchableLogs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return the offset changes of a reset, limited to each log. Unchanged partitions are left out.
+    """Plan the offset changes of a reset, limited to each log's bounds.
 
     The group must exist unless a `topic` is given.
     """
@@ -323,7 +316,7 @@ def plan_offset_moves(
         rows = [(topic_id, row) for topic_id, row in rows if row.partition == partition]
         if not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-    moves = (_plan_move(logs.log(row.topic, topic_id), row, reset) for topic_id, row in rows)
+    moves = (_plan_move(logs.open_log(row.topic, topic_id), row, reset) for topic_id, row in rows)
     return tuple(move for move in moves if move is not None)
 
 
@@ -343,7 +336,7 @@ def move_offsets(
     """Set a group's offsets in one swap, without marking the group as reading.
 
     Raises:
-        BlockedError: The group is reading one of the topics, and `force` is not set.
+        BlockedError: The group is reading, and `force` is not set.
     """
     register = group_register(store, group)
 

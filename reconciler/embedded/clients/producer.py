@@ -23,7 +23,7 @@ from reconciler.embedded.clients.sequences import (
     check_sequence,
     find_batch_offsets,
     is_batch_stored,
-    record_producer,
+    update_producers,
 )
 from reconciler.embedded.keys import check_producer_id, fresh_producer_id, part_key
 from reconciler.embedded.segments.admission import (
@@ -61,13 +61,13 @@ class PartitionAppend:
     put_ms: int
 
     @property
-    def records(self) -> int:
-        """Number of records in the parts."""
+    def record_count(self) -> int:
+        """Number of records."""
         return self.parts[-1].last + 1
 
     @property
     def partition_label(self) -> str:
-        """Name of topic and partition, for messages."""
+        """Topic and partition, for messages."""
         return f"{self.gate.full_name}, partition {self.partition}"
 
 
@@ -76,12 +76,7 @@ def publish_append(
 ) -> OffsetRange | None:
     """Publish an append in one swap; return its offsets, or `None` if they are unknown.
 
-    A batch that is already stored is not appended again. `still_wanted` raises if the producer was fenced.
-
-    Raises:
-        ProducerFencedError: The partition has a later epoch of the producer.
-        OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.
-        RetryableError: No attempt succeeded in time; the error tells whether the batch may be stored.
+    A stored batch is not appended again. `still_wanted` raises if the producer was fenced.
     """
     mark = create_mark()
     offsets: OffsetRange | None = None
@@ -107,7 +102,7 @@ def publish_append(
             else:
                 return offsets
 
-    return delivery.deliver(attempt, f"the append to {append.partition_label}")
+    return delivery.retry_until_timeout(attempt, f"the append to {append.partition_label}")
 
 
 def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch: int, now_ms: int) -> Head:
@@ -115,7 +110,7 @@ def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch
         head,
         entries=(*head.entries, *[part.shift(head.end, epoch) for part in batch.mark_entries(parts)]),
         end=head.end + batch.count,
-        producers=record_producer(head, batch.identity, batch.last, now_ms),
+        producers=update_producers(head, batch.identity, batch.last, now_ms),
         transactions=_add_open_transaction(head, batch.identity),
     )
 
@@ -154,14 +149,14 @@ _MIN_THREAD_BYTES: Final = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Validated records of one topic by partition. Offsets of each partition begin at 0."""
+    """Validated records of one topic by partition; offsets begin at 0 in each."""
 
     gate: AppendGate
     rules: AppendRules
     by_partition: dict[int, list[pa.RecordBatch]]
 
     def make_writer(self, partition: int) -> PartWriter:
-        """Return a writer of parts for a partition."""
+        """Return a writer of a partition's parts."""
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 
@@ -192,11 +187,7 @@ class RoundRobinState:
 def route_records(
     cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: RoundRobinState
 ) -> RoutedRecords:
-    """Assign batches of `INPUT_SCHEMA` to partitions.
-
-    Raises:
-        NotAuthorizedError: The principal may not write to the topic.
-    """
+    """Assign batches of `INPUT_SCHEMA` to partitions."""
     catalog = cluster.catalog.read()
     check_may_append(cluster.permissions, catalog, full_name)
     topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -230,10 +221,10 @@ Gained = dict[int, OffsetRange]
 
 
 class Producer:
-    """Appends records to topics of one cluster, each exactly once. Not thread-safe.
+    """Appends records to topics of one cluster, exactly once. Not thread-safe.
 
-    Records are buffered until there are enough, until `flush`, or until a `with` block ends. If a flush fails,
-    its records may be stored.
+    Records are buffered until they are enough, until `flush`, or until a `with` block ends. If a flush fails, its
+    records may be stored.
     """
 
     def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
@@ -271,8 +262,8 @@ class Producer:
     def append(self, topic: str, records: pa.RecordBatch) -> None:
         """Append a batch with any of the columns `value, key, headers, timestamp_ms, partition`.
 
-        Missing columns are null, and text becomes UTF-8. `offset`, `timestamp_type` and `topic` are ignored. The order
-        of rows within a partition does not change.
+        Missing columns are null, and text becomes UTF-8. `offset`, `timestamp_type` and `topic` are ignored. Partitions
+        keep the order of rows.
         """
         self._check_open()
         batch = conform_batch(topic, records)
@@ -286,13 +277,12 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write the buffered records; return the offsets appended per partition since the last call.
+        """Write buffered records; return the offsets appended per partition since the last call.
 
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
         Raises:
-            NotAuthorizedError: The principal may not write to a topic.
-            RetryableError: No attempt succeeded in time; the error tells whether records may be stored.
+            RetryableError: No attempt succeeded in time; records may be stored.
         """
         for topic in list(self._single):
             self._batch_single_records(topic)
@@ -327,7 +317,7 @@ class Producer:
             try:
                 routed.append(route_records(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # Otherwise the rejected record would make every later flush fail.
+                # Otherwise the rejected record would fail every later flush.
                 self._drop_buffered(topic)
                 raise
         for topic in topics:
@@ -340,7 +330,7 @@ class Producer:
 
     def _publish(self, append: PartitionAppend) -> None:
         place = append.gate.topic_id, append.partition
-        batch = SequencedBatch(self._identity, self._next.get(place, 0), append.records)
+        batch = SequencedBatch(self._identity, self._next.get(place, 0), append.record_count)
         try:
             offsets = publish_append(append, batch, self._delivery, self._check_still_valid)
         except BaseException:
@@ -368,7 +358,7 @@ class Producer:
         """Register partitions with the transaction before records are appended."""
 
     def _check_still_valid(self) -> None:
-        """Reject a fenced producer, after a long pause."""
+        """Reject a fenced producer after a long pause."""
 
 
 def _count_record_bytes(row: dict[str, Any]) -> int:
@@ -379,7 +369,7 @@ def _count_record_bytes(row: dict[str, Any]) -> int:
 class SequencedProducer:
     """Appends batches exactly once, by the caller's producer id and sequence numbers. Not thread-safe.
 
-    Sequence numbers count a partition's records, from 0 in each epoch, and wrap after 2^31 - 1. A partition forgets a
+    Sequence numbers count a partition's records from 0 in each epoch, and wrap after 2^31 - 1. A partition forgets a
     producer after 24 hours, and then accepts any number.
     """
 
@@ -400,13 +390,13 @@ class SequencedProducer:
         self._courses: dict[str, RoundRobinState] = {}
 
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
-        """Append a batch whose first record has number `sequence`; return its offsets, or `None` if they are unknown.
+        """Append a batch whose first record is number `sequence`; return its offsets, or `None` if they are unknown.
 
-        A batch that is already stored is not appended again.
+        A stored batch is not appended again.
 
         Raises:
-            OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.
-            ProducerFencedError: The partition has a later epoch of the producer.
+            OutOfOrderSequenceError: The batch does not follow the last one.
+            ProducerFencedError: The partition has a later epoch.
             NotAuthorizedError: The principal may not write to the topic.
             RetryableError: No attempt succeeded in time. Append the same batch again: it is stored once.
         """
@@ -415,11 +405,11 @@ class SequencedProducer:
         course = self._courses.setdefault(topic, RoundRobinState())
         routed = route_records(self._cluster, topic, [conform_batch(topic, records, partition=partition)], course)
         for append in write_parts([routed], self._cluster.now_ms()):
-            return publish_append(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
+            return publish_append(append, SequencedBatch(self._identity, sequence, append.record_count), self._delivery)
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:
-        """Return the last sequence number per partition in this producer's epoch."""
+        """Return the last sequence number per partition in this epoch."""
         heads = read_heads(self._cluster.store, self._cluster.topic(topic).id)
         known = {number: head.producers.get(self._identity.producer_id) for number, head in heads.items()}
         return {

@@ -47,7 +47,7 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SequencedBatch:
-    """A batch of `count` records for one partition; `first` is its first sequence number."""
+    """A batch of `count` records for one partition, from sequence number `first`."""
 
     identity: ProducerIdentity
     first: int
@@ -55,11 +55,11 @@ class SequencedBatch:
 
     @property
     def last(self) -> int:
-        """Sequence number of its last record."""
+        """Sequence number of the last record."""
         return advance_sequence(self.first, self.count - 1)
 
     def mark_entries(self, parts: Iterable[Entry]) -> list[Entry]:
-        """Return the parts as entries with the batch's producer and transaction."""
+        """Return parts as entries with the batch's producer and transaction."""
         return [
             replace(
                 part,
@@ -81,12 +81,10 @@ def advance_sequence(sequence: int, count: int) -> int:
 
 
 def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
-    """Return whether a partition already has a batch; `where` names the partition in errors.
-
-    Producers without a write in the last 24 hours are unknown.
+    """Whether a partition already has a batch; `where` names the partition in errors.
 
     Raises:
-        ProducerFencedError: The partition has a later epoch of the producer.
+        ProducerFencedError: The partition has a later epoch.
         OutOfOrderSequenceError: The batch does not follow the last one, and is not completely stored.
     """
     known = head.producers.get(batch.identity.producer_id)
@@ -123,8 +121,8 @@ def find_batch_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
     return None if first is None or last is None else OffsetRange(first, last + 1)
 
 
-def record_producer(head: Head, identity: ProducerIdentity, last: int, now_ms: int) -> Json:
-    """Return a head's producers after this producer wrote the sequence number `last`."""
+def update_producers(head: Head, identity: ProducerIdentity, last: int, now_ms: int) -> Json:
+    """Return a head's producers after `identity` wrote the sequence number `last`."""
     known = {
         producer_id: state
         for producer_id, state in head.producers.items()
@@ -179,11 +177,11 @@ class Delivery:
 
     @property
     def patience_s(self) -> float:
-        """Maximum duration of a swap in seconds."""
+        """Maximum seconds for a swap."""
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
-    def deliver(self, attempt: Callable[[], T], what: str) -> T:
-        """Call `attempt` until it succeeds; return its result. `what` begins the error message.
+    def retry_until_timeout(self, attempt: Callable[[], T], what: str) -> T:
+        """Return the result of `attempt`, called until it succeeds. `what` begins the error message.
 
         Raises:
             RetryableError: No attempt succeeded in time; the error tells whether records may be stored.
@@ -200,7 +198,7 @@ class Delivery:
 
 def _undelivered_error(what: str, spent_s: float, error: RetryableError) -> RetryableError:
     message = f"{what} was abandoned after {spent_s:,.0f} s: {error.message}"
-    # After a lost race no attempt can have succeeded.
+    # After a lost race, no attempt has succeeded.
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try again: another process wrote first.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)

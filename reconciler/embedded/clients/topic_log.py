@@ -16,7 +16,7 @@ from reconciler.archives.entries import Entry
 from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, check_may_append
-from reconciler.embedded.catalog.mirror_tables import complete_first_copy
+from reconciler.embedded.catalog.mirror_tables import mark_first_copy_complete
 from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, find_current_name, find_topic_by_id
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_topic_visible, check_writes_visible
@@ -65,7 +65,7 @@ _MAX_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """The log of one topic id. A topic created again under the same name has another log."""
+    """The log of a topic id. A topic created again under its name has another log."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -77,7 +77,7 @@ class EmbeddedLog:
     on_missing: Callable[[LostOffsets], None] | None = None
 
     def check_shared(self) -> None:
-        """Reject a machine on which the topic is not visible."""
+        """Reject a machine that does not see the topic."""
         catalog = self.catalog.read()
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
@@ -86,11 +86,7 @@ class EmbeddedLog:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of every partition, or of the partitions `only`.
-
-        Raises:
-            NotAuthorizedError: The caller may not describe the topic.
-        """
+        """Return the bounds of every partition, or of the partitions `only`."""
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         self._check_allowed(Operation.DESCRIBE)
         if topic is None:
@@ -100,7 +96,7 @@ class EmbeddedLog:
         return {partition: tiers.limit_bounds(bounds) for partition, bounds in bounds_by_partition.items()}
 
     def bounds_of(self, partition: int) -> Bounds:
-        """Return one partition's bounds."""
+        """Return a partition's bounds."""
         head = self.read_head(partition)
         if head is None:
             self._check_open(head)
@@ -108,15 +104,11 @@ class EmbeddedLog:
         return self._find_tiers().limit_bounds(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` from both tiers, as batches of `RECORD_SCHEMA`.
-
-        Raises:
-            NotAuthorizedError: The caller may not read the topic.
-        """
+        """Yield the readable records of `offsets` from both tiers, as batches of `RECORD_SCHEMA`."""
         return self.read_selected(partition, offsets, EVERYTHING)
 
     def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield `offset` and the selected columns; do not open parts outside the selected times."""
+        """Yield `offset` and the selected columns; skip parts outside the selected times."""
         self._check_allowed(Operation.READ)
         looks = _RepeatedReads(self, partition, offsets)
         while looks.is_incomplete():
@@ -139,7 +131,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`. Only parts at the range's limits are read."""
+        """Yield digests that cover `offsets`; only parts at the range's limits are read."""
         self._check_allowed(Operation.READ)
         for piece in self.iter_pieces(partition, offsets):
             if piece.entry.is_within(piece.offsets):
@@ -162,12 +154,12 @@ class EmbeddedLog:
         return None
 
     def iter_local_entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
-        """Yield a head's local parts with readable records in a range, oldest first."""
+        """Yield a head's local parts with readable records of a range, oldest first."""
         stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
         return iter_entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
     def iter_pieces(self, partition: int, offsets: OffsetRange) -> Iterator[LogPiece]:
-        """Yield the parts of both tiers with readable records in a range, oldest first.
+        """Yield the parts of both tiers with readable records of a range, oldest first.
 
         No offset is repeated, even if maintenance replaces parts.
         """
@@ -179,7 +171,7 @@ class EmbeddedLog:
                     looks.advance_to(piece.offsets.stop)
 
     def read_head(self, partition: int) -> Head | None:
-        """Return a partition's head, or `None` if it was never written."""
+        """Return a partition's head; `None` if it was never written."""
         head = read_head(self.store, self.topic_id, partition)
         if head is not None:
             self._check_open(head)
@@ -190,7 +182,7 @@ class EmbeddedLog:
         return TopicTiers.of(self.store, self.catalog.get_cached(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """Reject a sealed or deleted topic. A seal without a migration is ignored."""
+        """Reject a sealed or deleted topic; ignore a seal without a migration."""
         if head is not None and not head.writer.startswith(SEAL):
             return
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
@@ -208,7 +200,7 @@ class EmbeddedLog:
 class _RepeatedReads:
     """Reads a range until it is complete; each `with` block is one attempt.
 
-    A new attempt reads head and manifest again, and finds replacements of deleted objects.
+    Each attempt reads head and manifest again, to find replacements of deleted objects.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -253,7 +245,7 @@ class _RepeatedReads:
             self._skip_or_raise(error)
 
     def _skip_or_raise(self, error: MissingObjectError | DamagedObjectError) -> None:
-        lost = self._lost_offsets(error)
+        lost = self._build_lost_offsets(error)
         if lost is None or self._log.on_missing is None:
             after = "" if lost is None else f", or --from {lost.last + 1}"
             hint = f"{error.hint} To read the records after it: topic consume --skip-missing{after}."
@@ -261,7 +253,7 @@ class _RepeatedReads:
         self._log.on_missing(lost)
         self.advance_to(lost.last + 1)
 
-    def _lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
+    def _build_lost_offsets(self, error: MissingObjectError | DamagedObjectError) -> LostOffsets | None:
         if error.offsets is None or error.key is None:
             return None
         first, last = max(error.offsets[0], self._rest.start), min(error.offsets[1], self._rest.stop - 1)
@@ -288,10 +280,10 @@ class EmbeddedSink:
     rules: AppendRules
     permissions: Permissions = SUPER_USER
     source: ObservedSource | None = None
-    """Source of a mirror, stored in its heads; `None` if it is unknown."""
+    """Source of a mirror, stored in its heads; `None` if unknown."""
 
     def check_shared(self) -> None:
-        """Reject a machine on which the topic is not visible."""
+        """Reject a machine that does not see the topic."""
         topic = find_topic_by_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_topic_visible(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
@@ -300,7 +292,7 @@ class EmbeddedSink:
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
     def read_ends(self) -> Mapping[int, int]:
-        """Return the end of each partition."""
+        """Return each partition's end."""
         return {partition: reached.end for partition, reached in self.read_positions().items()}
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
@@ -337,10 +329,10 @@ class EmbeddedSink:
         return to_staged_records(partition, offsets, entries)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged ranges, one swap per partition; return the offsets appended per partition.
+        """Publish staged ranges, one swap per partition; return the appended offsets.
 
         A range is published only if `at.start` is the partition's end, which becomes `at.stop`. A repetition returns
-        the same offsets while the head references its parts. After that, a range without offsets is appended again.
+        the same offsets while the head references the range's parts; later, a range without offsets is appended again.
 
         Raises:
             SourceChangedError: The mirror is no copy of the source; other partitions are published.
@@ -362,7 +354,6 @@ class EmbeddedSink:
                 after = publication.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                # Another writer may have appended since the source was read.
                 check_copy_current(self.gate.full_name, partition, _get_position(head), self.source)
                 check_source_unchanged(self.gate.full_name, partition, _get_position(head), self.source)
                 return replace(after, source=_build_source_document(self.source, partition, after.end))
@@ -384,7 +375,7 @@ class EmbeddedSink:
             return
 
         def decide(draft: Draft) -> None:
-            complete_first_copy(draft, self.gate.topic_id)
+            mark_first_copy_complete(draft, self.gate.topic_id)
 
         self.gate.catalog.commit(decide)
 
@@ -463,7 +454,7 @@ def _build_source_document(source: ObservedSource, partition: int, end: int) -> 
 
 
 def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
-    """Return stored parts as a task returns them to the driver."""
+    """Describe stored parts as a task returns them to the driver."""
     documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return StagedRecords(
         partition,
@@ -476,7 +467,7 @@ def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entr
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Number offsets from 0, because publishing assigns the final ones."""
+    """Number offsets from 0; publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -37,7 +37,7 @@ from reconciler.embedded.clients.transactions import (
     WrittenPartition,
     add_partitions,
     begin_transaction,
-    build_appends_id,
+    build_stream_transactional_id,
     claim_transactional_id,
     complete_decision,
     decide_transaction,
@@ -69,7 +69,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class _Phase(Enum):
-    """Phases of a producer. Values complete "the producer …" in errors."""
+    """Phases of a producer; values complete "the producer …" in errors."""
 
     NEW = "has not taken over yet"
     READY = "has no open transaction"
@@ -92,7 +92,7 @@ _NEXT: Final = {
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records are visible to `read_committed` readers after the commit. Not thread-safe.
+    """A producer whose records `read_committed` readers see after the commit. Not thread-safe.
 
     `init_transactions` fences all earlier producers of the transactional id.
     """
@@ -121,11 +121,7 @@ class TransactionalProducer(Producer):
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id. Abort its open transaction; complete a decided one.
-
-        Raises:
-            NotAuthorizedError: The principal may not use the transactional id.
-        """
+        """Become the only producer of the transactional id; abort its open transaction, or complete a decided one."""
         catalog = self._cluster.catalog.read()
         check_namespace_exists(catalog, self._transactional_id)
         self._check_allowed(catalog)
@@ -147,12 +143,12 @@ class TransactionalProducer(Producer):
         """
         self._check_phase(_Phase.READY)
         store, who = self._cluster.store, self._identity
-        return self._deliver(
+        return self._retry_until_timeout(
             lambda: read_owned_transaction(store, who, TransactionState.EMPTY), "looking for its last batch"
         ).batch
 
     def begin(self, batch: CommittedBatch | None = None) -> None:
-        """Begin a transaction; its timeout starts with the first written record.
+        """Begin a transaction; its timeout starts with the first write.
 
         After a commit, `last_batch` returns `batch` in any process.
         """
@@ -161,12 +157,7 @@ class TransactionalProducer(Producer):
         self._batch = batch
 
     def append_parts(self, appends: Sequence[PartitionAppend]) -> None:
-        """Append parts that other tasks wrote, one append per partition.
-
-        Raises:
-            ProducerFencedError: Another producer took over.
-            RetryableError: No attempt succeeded in time.
-        """
+        """Append parts that other tasks wrote, one append per partition."""
         self._check_phase(_Phase.OPEN)
         with self._mark_failure():
             self._prepare_partitions(appends)
@@ -175,10 +166,10 @@ class TransactionalProducer(Producer):
             run_in_parallel(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
-        """Commit a group's offsets, by topic and partition, with the transaction.
+        """Commit a group's offsets with the transaction.
 
         Raises:
-            NotAuthorizedError: The principal may not read as that group, or may not read a topic.
+            NotAuthorizedError: The principal may not read as that group, or a topic.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
@@ -197,12 +188,12 @@ class TransactionalProducer(Producer):
         self._tiered |= {entry.id for name, _ in offsets if (entry := catalog.topics[name]).tiering is not None}
 
     def commit(self) -> dict[str, Gained]:
-        """Write buffered records and commit; return the offsets appended per partition since the last flush.
+        """Write buffered records and commit; return the offsets appended since the last flush.
 
         Raises:
             ProducerFencedError: Another producer took over, or the timeout has passed; nothing is committed.
-            UserError: The transaction has offsets of a topic that migrates or was deleted; abort it.
-            RetryableError: No attempt succeeded in time. Call it again: it commits once.
+            UserError: The transaction has offsets of a migrating or deleted topic; abort it.
+            RetryableError: No attempt succeeded in time. Call again: it commits once.
         """
         gained: dict[str, Gained] = {}
         if self._phase is not _Phase.COMMITTING:
@@ -216,11 +207,11 @@ class TransactionalProducer(Producer):
         return gained
 
     def abort(self) -> None:
-        """Abort the transaction; its records are never visible.
+        """Abort the transaction and discard its records.
 
         Raises:
             ProducerFencedError: Another producer took over, and aborted the transaction.
-            RetryableError: No attempt succeeded in time. Call it again.
+            RetryableError: No attempt succeeded in time. Call again.
         """
         if self._phase is not _Phase.ABORTING:
             self._check_phase(_Phase.OPEN, _Phase.FAILED)
@@ -234,7 +225,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def transaction(self, batch: CommittedBatch | None = None) -> Iterator[Self]:
-        """Run the block in a transaction; commit after it, or abort on an error."""
+        """Run the block in a transaction; commit afterwards, or abort on an error."""
         self.begin(batch)
         try:
             yield self
@@ -253,14 +244,14 @@ class TransactionalProducer(Producer):
     def _end_transaction(self, state: TransactionState) -> None:
         store, catalog = self._cluster.store, self._cluster.catalog
         batch, check = self._batch if state is TransactionState.COMMITTING else None, self._check_offsets
-        decided = self._deliver(
+        decided = self._retry_until_timeout(
             lambda: decide_transaction(
                 store, self._identity, state, self._offsets, mark=self._mark, batch=batch, check=check
             ),
             f"{state} its transaction",
         )
         if decided is not None:
-            self._deliver(
+            self._retry_until_timeout(
                 lambda: complete_decision(store, catalog, decided, now_ms=self._cluster.now_ms()),
                 f"what is decided, {state} its transaction, is being carried out, which",
             )
@@ -310,7 +301,7 @@ class TransactionalProducer(Producer):
         self._check_allowed(self._cluster.catalog.get_cached())
         mark = create_mark()
         if self._partitions:
-            self._deliver(
+            self._retry_until_timeout(
                 lambda: add_partitions(self._cluster.store, self._identity, new, mark=mark), "adding partitions"
             )
             self._partitions.update((one.topic_id, one.partition) for one in new)
@@ -322,7 +313,7 @@ class TransactionalProducer(Producer):
     def _open_transaction(self) -> None:
         if self._beginning is not None:
             new, mark, now_ms = self._beginning
-            self._identity = self._deliver(
+            self._identity = self._retry_until_timeout(
                 lambda: begin_transaction(self._cluster.store, self._identity, new, mark=mark, now_ms=now_ms),
                 "beginning",
             )
@@ -334,7 +325,7 @@ class TransactionalProducer(Producer):
 
     def _check_still_valid(self) -> None:
         now_ms = self._cluster.now_ms()
-        self._deliver(
+        self._retry_until_timeout(
             lambda: read_owned_transaction(self._cluster.store, self._identity), "looking whether it still is"
         )
         self._seen_ms = now_ms
@@ -360,9 +351,9 @@ class TransactionalProducer(Producer):
         for gathered in (self._next, self._waiting, self._single, self._bytes, self._single_bytes, self._gained):
             gathered.clear()
 
-    def _deliver(self, attempt: Callable[[], T], what: str) -> T:
+    def _retry_until_timeout(self, attempt: Callable[[], T], what: str) -> T:
         try:
-            return self._delivery.deliver(attempt, f"the producer of {self._transactional_id}: {what}")
+            return self._delivery.retry_until_timeout(attempt, f"the producer of {self._transactional_id}: {what}")
         except ProducerFencedError:
             self._phase = _Phase.FENCED
             raise
@@ -370,12 +361,12 @@ class TransactionalProducer(Producer):
 
 _CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
-"""Timeout of transactions. They are open only during swaps, and block readers."""
+"""Timeout of transactions that publish. They are open only during swaps, and block readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedAppends:
-    """A topic as an `AppendSink`: many tasks stage records, and one transaction publishes them. Picklable."""
+    """A topic as an `AppendSink`: many tasks stage records, one transaction publishes them. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -387,11 +378,7 @@ class EmbeddedAppends:
 
     @classmethod
     def of(cls, cluster: ClusterContext, full_name: str) -> Self:
-        """Return the sink of a topic.
-
-        Raises:
-            NotAuthorizedError: The caller may not write to the topic.
-        """
+        """Return the sink of a topic."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -401,7 +388,7 @@ class EmbeddedAppends:
         )
 
     def check_shared(self) -> None:
-        """Reject a machine on which the topic is not visible."""
+        """Reject a machine that does not see the topic."""
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
 
@@ -419,7 +406,7 @@ class EmbeddedAppends:
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
         """Append all staged records in one transaction; return `False` if the batch is already published."""
-        name = build_appends_id(self.topic_id, None if batch is None else batch.stream)
+        name = build_stream_transactional_id(self.topic_id, None if batch is None else batch.stream)
         rows = _fingerprint_rows(staged)
         if batch is not None and self._is_published(name, batch, rows):
             return False

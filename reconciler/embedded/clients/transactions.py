@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import find_topic_by_id
-from reconciler.embedded.clients.sequences import Delivery, ProducerIdentity, record_producer
+from reconciler.embedded.clients.sequences import Delivery, ProducerIdentity, update_producers
 from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, parse_transaction_key, transaction_key
 from reconciler.embedded.segments.gate import AppendGate, find_writer
 from reconciler.embedded.segments.groups import Place, commit_decided_offsets
@@ -53,7 +53,7 @@ DECIDED: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTI
 
 
 class WrittenPartition(NamedTuple):
-    """A partition that a transaction may have written. `full_name` is the topic's name at that time."""
+    """A partition that a transaction may have written, with its topic's name at that time."""
 
     topic_id: str
     full_name: str
@@ -61,7 +61,7 @@ class WrittenPartition(NamedTuple):
 
     @classmethod
     def from_json(cls, document: list[Any]) -> WrittenPartition:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         written = cls(*document)
         check_texts(written.topic_id, written.full_name)
         check_numbers(written.partition)
@@ -69,7 +69,7 @@ class WrittenPartition(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """The caller's number of a committed batch, and the fingerprint of its rows, if known."""
+    """The caller's number of a committed batch, and its rows' fingerprint, if known."""
 
     number: int
     rows: str | None = None
@@ -80,7 +80,7 @@ OffsetsByGroup = dict[str, dict["Place", CommittedOffset]]
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """State of a transactional id. Its register's epoch is the producer's epoch."""
+    """State of a transactional id; its register's epoch is the producer's."""
 
     producer_id: str
     timeout_ms: int
@@ -91,19 +91,19 @@ class Transaction:
     batch: CommittedBatch | None = None
 
     def without_open_transaction(self) -> Transaction:
-        """Return the state after the transaction has ended."""
+        """Return the state after the transaction's end."""
         return Transaction(self.producer_id, self.timeout_ms, batch=self.batch)
 
     def with_partitions(self, partitions: Iterable[WrittenPartition]) -> Transaction:
-        """Return the transaction with these partitions added."""
+        """Return the transaction with more partitions."""
         return replace(self, partitions=tuple(dict.fromkeys((*self.partitions, *partitions))))
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether the transaction is open and its timeout has passed."""
+        """Whether the transaction is open beyond its timeout."""
         return self.state is TransactionState.ONGOING and now_ms - self.began_ms > self.timeout_ms
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         document: Json = {
             "producer_id": self.producer_id,
             "state": self.state,
@@ -120,7 +120,7 @@ class Transaction:
 
     @classmethod
     def from_json(cls, document: Json) -> Transaction:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         return cls(
             producer_id=document["producer_id"],
             timeout_ms=document["timeout_ms"],
@@ -157,14 +157,14 @@ class TransactionDecision:
     epoch: int
 
     def complete_head(self, head: Head, now_ms: int) -> Head | None:
-        """Return a head that lacks the open transaction and rejects earlier epochs; `None` if nothing changes."""
+        """Return a head without the open transaction that rejects earlier epochs; `None` if nothing changes."""
         name = self._find_open_mark(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
             return None
         is_lasting = known is None or "is_lasting" in known
         who = ProducerIdentity(self.transaction.producer_id, self.epoch, is_lasting=is_lasting)
-        fenced = replace(head, producers=record_producer(head, who, -1, now_ms))
+        fenced = replace(head, producers=update_producers(head, who, -1, now_ms))
         if name is None:
             return fenced
         others = {other: opened for other, opened in head.transactions.items() if other != self.transactional_id}
@@ -192,7 +192,7 @@ class TransactionDecision:
 
 
 def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
-    """Return the register of a transactional id."""
+    """Return a transactional id's register."""
     return Register(store, transaction_key(transactional_id), format="reconciler.transaction/1", shape=SHAPE)
 
 
@@ -204,15 +204,14 @@ def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transac
 
 
 def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction:
-    """Parse the state of a transactional id."""
+    """Parse a transactional id's register."""
     return decode_object(register.store, register.key, held.value, Transaction.from_json)
 
 
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
-    """Complete decided transactions and abort overdue ones; return their number.
+    """Complete decided transactions and abort overdue ones; return how many.
 
-    Raises:
-        ReconcilerError: A transaction failed; all others are completed.
+    An error is raised after the others are complete.
     """
     finished, failed = 0, None
     idle: list[ListedObject] = []
@@ -260,7 +259,7 @@ _UNUSED_AFTER_MS: Final = 24 * 60 * 60 * 1000
 """Age by the store's clock after which an empty register is deleted."""
 
 
-def build_appends_id(topic_id: str, stream: str | None) -> str:
+def build_stream_transactional_id(topic_id: str, stream: str | None) -> str:
     """Return the transactional id of a stream into a topic, or of a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{create_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
@@ -276,15 +275,14 @@ def read_stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Committe
     return batches
 
 
-def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: CommittedBatch, *, mark: str) -> None:
+def record_stream_batch(store: ObjectStore, topic_id: str, stream: str, batch: CommittedBatch, *, mark: str) -> None:
     """Set the last batch of a stream that another cluster wrote."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
-    register = transaction_register(store, build_appends_id(topic_id, stream))
+    register = transaction_register(store, build_stream_transactional_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
-    """Delete old registers of deleted topics and of failed single writes."""
     old_ms = store.read_clock_ms() - _UNUSED_AFTER_MS
     ids = {listed.key: parse_transaction_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
@@ -316,7 +314,7 @@ def abort_transaction(store: ObjectStore, transactional_id: str, epoch: int) -> 
 
 
 def finish_transaction(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
-    """Complete the decided transaction of a transactional id; return whether it had one."""
+    """Complete a transactional id's decided transaction; return whether it had one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     decided = None if held is None else find_decision(register, held)
@@ -327,7 +325,7 @@ def finish_transaction(store: ObjectStore, catalog: CatalogRegister, transaction
 
 
 def find_decision(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
-    """Return the decision in a register; `None` if it has none or it is complete."""
+    """Return a register's decision; `None` if there is none or it is complete."""
     transaction = parse_transaction(register, held)
     transactional_id = parse_transaction_key(register.key) or ""
     return TransactionDecision(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
@@ -338,8 +336,8 @@ def complete_decision(
 ) -> None:
     """Complete a commit or an abort. Repeatable.
 
-    A commit removes the transaction's marks from each head. An abort removes entries and objects, and leaves a gap.
-    Every head stores the new epoch, and then rejects appends of earlier epochs.
+    A commit removes the transaction's marks from each head. An abort removes entries and objects, which leaves a gap.
+    Every head stores the new epoch, and so rejects appends of earlier ones.
     """
     for written in decided.transaction.partitions:
         _DecidedPartition(store, catalog, decided, written, now_ms).complete()
@@ -419,13 +417,12 @@ MAX_TIMEOUT_MS: Final = 900_000
 def claim_transactional_id(
     store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, delivery: Delivery
 ) -> ProducerIdentity:
-    """Become the only producer of a transactional id. Abort its open transaction; complete a decided one.
+    """Become the only producer of a transactional id; abort its open transaction, or complete a decided one.
 
     Each claim, begin and decision increases the epoch, which fences earlier producers.
 
     Raises:
         ProducerFencedError: Another producer claimed the id at the same time.
-        RetryableError: No attempt succeeded in time.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), create_mark()
@@ -451,7 +448,7 @@ def claim_transactional_id(
                 abort_transaction(store, transactional_id, held.epoch)
             finish_transaction(store, catalog, transactional_id, now_ms=delivery.now_ms())
 
-    held = delivery.deliver(attempt, f"taking over transactional id {transactional_id}")
+    held = delivery.retry_until_timeout(attempt, f"taking over transactional id {transactional_id}")
     _check_owner(transactional_id, epoch, held)
     return ProducerIdentity(producer_id, epoch, transactional_id, is_lasting=True)
 
@@ -459,11 +456,7 @@ def claim_transactional_id(
 def begin_transaction(
     store: ObjectStore, who: ProducerIdentity, partitions: Sequence[WrittenPartition], *, mark: str, now_ms: int
 ) -> ProducerIdentity:
-    """Open a transaction with its first partitions; return the producer in its next epoch.
-
-    Raises:
-        ProducerFencedError: Another producer took over.
-    """
+    """Open a transaction with its first partitions; return the producer in its next epoch."""
 
     def open_transaction(transaction: Transaction) -> Transaction:
         return replace(
@@ -479,11 +472,7 @@ def begin_transaction(
 def add_partitions(
     store: ObjectStore, who: ProducerIdentity, partitions: Sequence[WrittenPartition], *, mark: str
 ) -> None:
-    """Add partitions to an open transaction, before their first append.
-
-    Raises:
-        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
-    """
+    """Add partitions to an open transaction, before their first append."""
     register = _get_register(store, who)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any]:
@@ -506,12 +495,12 @@ def decide_transaction(  # noqa: PLR0913 - all of it is one decision, and what m
     batch: CommittedBatch | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> TransactionDecision | None:
-    """Decide to commit or abort; return the decision to complete, or `None` if it was completed.
+    """Decide to commit or abort; return the decision to complete, or `None` if that was done.
 
-    `check` is called before each swap, and may raise. A call may be repeated with the same mark.
+    `check` runs before each swap and may raise. A call may be repeated with the same mark.
 
     Raises:
-        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
+        ProducerFencedError: Another producer took over, or the timeout aborted the transaction.
     """
     register = _get_register(store, who)
 
@@ -529,11 +518,7 @@ def decide_transaction(  # noqa: PLR0913 - all of it is one decision, and what m
 def read_owned_transaction(
     store: ObjectStore, who: ProducerIdentity, state: TransactionState = TransactionState.ONGOING
 ) -> Transaction:
-    """Return the state of a transactional id that the producer owns.
-
-    Raises:
-        ProducerFencedError: Another producer took over.
-    """
+    """Return the state of the producer's transactional id."""
     register = _get_register(store, who)
     return _parse_owned_transaction(register, register.read(), who, {state})
 

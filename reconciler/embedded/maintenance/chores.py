@@ -38,7 +38,7 @@ _COST: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """One partition to process; `bytes` estimates how much is read."""
+    """One partition to process; `bytes` estimates the bytes to read."""
 
     partition: Partition
     bytes: int
@@ -54,7 +54,7 @@ class Chore:
 
 
 class Costly(Protocol):
-    """Work with a cost in bytes."""
+    """Work with a cost."""
 
     @property
     def cost(self) -> int:
@@ -105,7 +105,7 @@ class ChoreTask:
                     yield outcome
 
     def plan_shared_compaction(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
-        """Return a compaction for several tasks, and its input; `None` if there is nothing to clean."""
+        """Return a compaction for several tasks with its input; `None` if there is nothing to clean."""
         catalog = self._read_visible_catalog()
         self.check_shared(chore)
         names = {entry.id: name for name, entry in catalog.topics.items()}
@@ -171,7 +171,7 @@ class ChoreTask:
 
 
 def run_chores_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
-    """Run chores in threads of this process; yield the results in rounds."""
+    """Run chores in threads of this process; yield results in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in split_into_rounds(chores, _ROUND_BYTES):
             done = threads.map(lambda together: list(task(together)), _group_chores(taken))

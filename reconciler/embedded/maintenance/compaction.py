@@ -25,7 +25,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     delete_parts_on_error,
     delete_segments_on_error,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, read_property
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def select_segments_to_clean(
     segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int
 ) -> tuple[Segment, ...]:
-    """Return the segments to clean, oldest first; empty if no cleaning is due.
+    """Return the segments to clean, oldest first; empty if none is due.
 
     Cleaning is due if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than
     `max.compaction.lag.ms`, or tombstones can be removed.
@@ -69,7 +69,7 @@ def find_next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: Clean
 
 
 def _find_cleaning_end(head: Head, policy: CleanupPolicy) -> int:
-    """Return the last stable offset, or the end of the uploaded records if the topic uploads (F-R-020)."""
+    """Return the offset below which records may be cleaned: stable, and uploaded if the topic uploads (F-R-020)."""
     return min(head.bounds.stable, head.uploaded_to) if policy.keeps_unuploaded else head.bounds.stable
 
 
@@ -89,14 +89,14 @@ class Survivors(Protocol):
     """Decides which records survive: those without a later record of their key."""
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Mask the surviving records of a batch with `offset` and `key`."""
+        """Mask a batch's surviving records by `offset` and `key`."""
         ...
 
 
 class NewestOffsets:
-    """Newest offset per key, by 128-bit hash, in sorted arrays of 24 bytes per key.
+    """Newest offset per key, by 128-bit hash; sorted arrays take 24 bytes per key.
 
-    Keys with equal hashes would be merged; with four billion keys the probability is about 2^-64.
+    Keys with equal hashes would be confused; with four billion keys the probability is about 2^-64.
     """
 
     def __init__(self) -> None:
@@ -106,14 +106,14 @@ class NewestOffsets:
         self._rows = 0
 
     def is_full(self, keys: int) -> bool:
-        """Return whether at least `keys` keys are stored."""
+        """Whether at least `keys` keys are stored."""
         if len(self._offsets) + self._rows < keys:
             return False
         self.sort_buffered()
         return len(self._offsets) >= keys
 
     def add(self, keys: pa.Array, offsets: Offsets) -> None:
-        """Add keys with their offsets; keys must not be null."""
+        """Add offsets of keys; keys must not be null."""
         self.add_hashes(*hash_keys(keys), offsets)
 
     def add_hashes(self, high: Words, low: Words, offsets: Offsets) -> None:
@@ -124,7 +124,7 @@ class NewestOffsets:
             self.sort_buffered()
 
     def sort_buffered(self) -> None:
-        """Merge the buffered rows into the sorted arrays."""
+        """Merge buffered rows into the sorted arrays."""
         if not self._waiting:
             return
         high, low, offsets = map(
@@ -138,11 +138,11 @@ class NewestOffsets:
         self._waiting, self._rows = [], 0
 
     def find_offsets(self, keys: pa.Array) -> Offsets:
-        """Return each key's newest offset, or -1 for unknown keys; keys must not be null."""
+        """Return each key's newest offset, or -1; keys must not be null."""
         return self.find_offsets_by_hash(*hash_keys(keys))
 
     def find_offsets_by_hash(self, high: Words, low: Words) -> Offsets:
-        """Return each hash's newest offset, or -1 for unknown hashes."""
+        """Return each hash's newest offset, or -1."""
         self.sort_buffered()
         offsets = np.full(len(high), -1, np.int64)
         if not len(self._offsets):
@@ -159,7 +159,7 @@ class NewestOffsets:
         return offsets
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Mask records that are not older than their key's newest offset."""
+        """Mask records not older than their key's newest offset."""
         has_key = batch.column("key").is_valid()
         is_keyed = to_bool_array(has_key)
         stays = np.ones(batch.num_rows, np.bool_)
@@ -171,14 +171,14 @@ class NewestOffsets:
 class SurvivingOffsets:
     """Offsets of the surviving records of one file.
 
-    Records without a key survive. Records from offset `through` on survive, too, since their keys were not read.
+    Records without a key survive, and records from offset `through` on, whose keys were not read.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:
         self._offsets, self._through = np.sort(offsets), through
 
     def mask_survivors(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Mask the surviving records."""
+        """Mask a batch's surviving records."""
         offsets = batch.column("offset").to_numpy()
         stays = np.isin(offsets, self._offsets, assume_unique=True)
         stays |= offsets >= self._through
@@ -200,7 +200,6 @@ class RecordFilter:
         self._survivors = survivors
         self.dropped = 0
         self.tombstones = 0
-        """Surviving tombstones."""
 
     def filter_records(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
         """Yield the surviving records, without tombstones below offset `tombstones_to`."""
@@ -219,7 +218,7 @@ class RecordFilter:
 
 
 def to_bool_array(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return a boolean column as a NumPy array."""
+    """Convert a boolean column to a NumPy array."""
     values: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
     return values
 
@@ -227,7 +226,7 @@ def to_bool_array(column: pa.Array) -> npt.NDArray[np.bool_]:
 def is_log_reachable(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
     """Whether a partition's whole log can be rewritten now.
 
-    A tombstone must stay while either tier has older records of its key.
+    Tombstones must stay while either tier has older records of their keys.
     """
     if head.start == head.local_start:
         return True
@@ -242,25 +241,21 @@ def find_remote_partition(policy: CleanupPolicy, partition: Partition) -> Remote
 
 
 def read_remote_only_entries(head: Head, place: RemotePartition | None, remote: RemoteTier | None) -> tuple[Entry, ...]:
-    """Return the segments with records that only object storage has, oldest first.
-
-    Raises:
-        OwnershipLostError: Another cluster owns the manifest.
-    """
+    """Return segments with records that only object storage has, oldest first."""
     if head.start == head.local_start or place is None or remote is None:
         return ()
     manifest = read_manifest(remote.storage, place)
     if manifest is None:
         raise missing_offsets_error(remote.storage, place.key, head.start, head.local_start - 1)
     check_manifest_owner(place, manifest, remote.cluster_id)
-    check_has_uploaded(manifest, head, place, place)
+    check_has_uploaded_records(manifest, head, place, place)
     return tuple(iter_entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
 
 
 def iter_all_segments(
     store: ObjectStore, head: Head, remote: tuple[Entry, ...], policy: CleanupPolicy
 ) -> Iterator[Segment]:
-    """Yield the segments of both tiers, oldest first."""
+    """Yield both tiers' segments, oldest first."""
     for entry in remote:
         yield Segment((entry,), is_closed=True)
     yield from iter_segments(iter_entries_within(store, head, OffsetRange(head.local_start, head.end)), policy.limits)
@@ -272,7 +267,7 @@ MAX_LEARNED_KEYS: Final = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class CleaningPiece:
-    """A part to clean and its store."""
+    """A part to clean, up to the offset `stop`, and its store."""
 
     entry: Entry
     store: ObjectStore
@@ -287,16 +282,16 @@ class PieceGroup:
     pieces: list[CleaningPiece]
     bytes: int
     horizon_ms: int | None
-    """Time when its tombstones may be removed; `None` if it has none."""
+    """Time when its tombstones may be removed; `None` without tombstones."""
 
     @property
     def entries(self) -> list[Entry]:
-        """Entries of its parts."""
+        """Entries of the parts."""
         return [piece.entry for piece in self.pieces]
 
     @property
     def first(self) -> CleaningPiece:
-        """Its oldest part."""
+        """The oldest part."""
         return self.pieces[0]
 
 
@@ -307,7 +302,7 @@ class CompactionScope:
     pieces: tuple[CleaningPiece, ...]
     dirty_from: int
     through: int
-    """End of the offsets whose keys are read."""
+    """Keys of records up to this offset are read."""
     now_ms: int
     epoch: int
     start: int
@@ -319,19 +314,19 @@ class CompactionScope:
 
 @dataclass(frozen=True, slots=True)
 class GroupRewrite:
-    """Replacement of a group; `None` if its parts stay."""
+    """A group's replacement; `None` if its parts stay."""
 
     is_remote: bool
     replacement: Replacement | None
 
 
 class Compaction:
-    """One compaction of one partition, based on one read of its head.
+    """Compacts one partition, based on one read of its head.
 
     It cleans closed segments below the last stable offset that are older than `min.compaction.lag.ms`. It reads each
     key's newest offset from the dirty part, which begins at `Head.compacted_to`. Then it rewrites clean and dirty parts
-    into files of at most `segment.bytes`. Records without a key stay. After `MAX_LEARNED_KEYS` keys, the others wait
-    for the next pass, or for Spark (`jobs/compaction.py`).
+    into files of at most `segment.bytes`. Records without a key stay. Keys beyond `MAX_LEARNED_KEYS` wait for the next
+    pass, or for Spark (`jobs/compaction.py`).
 
     Remote-only records in `[start, local_start)` are cleaned, too; remote copies of local records are uploaded again
     instead. While a topic uploads, only uploaded records supersede others, so that object storage alone has each key's
@@ -347,8 +342,8 @@ class Compaction:
 
     3. `compacted_to` rises last. If the second swap fails, the next pass reads the same dirty part again.
 
-    A mirror is a prefix of its source's log, so a record superseded in the mirror is superseded in the source. A
-    restore that removes superseding records removes the whole log (`restore_cut.py`).
+    A mirror is a prefix of its source's log, so both agree on superseded records. A restore that removes superseding
+    records removes the whole log (`restore_cut.py`).
     """
 
     def __init__(
@@ -391,7 +386,7 @@ class Compaction:
         return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def combine_rewrites(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
-        """Combine the rewrites of all groups; if one fails, delete the objects of the others."""
+        """Combine all groups' rewrites; if one fails, delete the objects of the others."""
         storage = None if self._remote is None else self._remote.storage
         with delete_parts_on_error(self._store) as near, delete_segments_on_error(storage) as far:
             for one in cleaned:
@@ -435,7 +430,7 @@ class Compaction:
     def iter_groups(self, cleaning: CompactionScope) -> Iterator[PieceGroup]:
         """Yield groups of neighbouring parts that fit into a segment.
 
-        Parts of a group have the same epoch, tier and tombstone horizon.
+        All have the same epoch, tier and tombstone horizon.
         """
         group: PieceGroup | None = None
         for piece in cleaning.pieces:
@@ -485,7 +480,7 @@ class Compaction:
             for piece in group.pieces
             for records in sieve.filter_records(
                 read_part(piece.store, piece.entry, self._partition.number, cleaning.live_range(piece.entry)),
-                # Older records of a tombstone's key may remain from `through` on.
+                # From `through` on, older records of a tombstone's key may remain.
                 tombstones_to=cleaning.through if are_tombstones_due(piece.entry, now_ms) else 0,
             )
         )

@@ -30,7 +30,7 @@ from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
     TieredPartition,
     evict_segments,
-    find_evictable,
+    find_evictable_segments,
     measure_disk_under,
     plan_evictions,
     read_local_capacity,
@@ -177,7 +177,7 @@ class _TopicPolicies:
 
 @dataclass(frozen=True, slots=True)
 class RetentionJob:
-    """Retention of single partitions in one pass. Thread-safe."""
+    """Applies retention to single partitions in one pass. Thread-safe."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -186,11 +186,7 @@ class RetentionJob:
     now_ms: Callable[[], int]
 
     def expire_partition(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
-        """Delete a partition's expired records; return the result, or when to check again.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Delete a partition's expired records; return the result, or when to check again."""
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:
             return self._make_tiered_partition(surveyed, surveyed.policy.tiering).apply_retention(head, now_ms=now_ms)
@@ -202,12 +198,12 @@ class RetentionJob:
         return delete_expired(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
 
     def find_evictable_segments(self, surveyed: SurveyedPartition, head: Head) -> EvictionCandidates:
-        """Return the segments that may be evicted from the local tier."""
+        """Return the segments that the local tier may drop."""
         if surveyed.policy.tiering is None:
             return EvictionCandidates()
         tier = self._make_tiered_partition(surveyed, surveyed.policy.tiering)
         head, manifest = tier.read_agreeing_state(head)
-        return find_evictable(
+        return find_evictable_segments(
             self.store, head, surveyed.policy, lambda: tier.find_equal_end(head, manifest), now_ms=self.now_ms()
         )
 

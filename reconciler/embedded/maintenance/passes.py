@@ -42,7 +42,7 @@ from reconciler.embedded.tiered.cluster_metadata import MetadataUpdate, Metadata
 from reconciler.embedded.tiered.idle_work import HousekeepingTurn
 from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
 from reconciler.embedded.tiered.remote_retention import measure_disk_under
-from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier, check_has_uploaded_records
 from reconciler.embedded.tiered.scrub import PartitionScrub, ScrubFinding
 from reconciler.embedded.tiered.upload import UploadBatch
 from reconciler.errors import ReconcilerError
@@ -66,12 +66,12 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 FindWork: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-"""Returns work for a partition, or when to check an unchanged partition again; `None` means never."""
+"""Returns a partition's work, or when to check it again if unchanged; `None` means never."""
 
 
 @dataclass(frozen=True)
 class Upkeep:
-    """One maintenance pass over a cluster's partitions; its jobs share the heads that they read."""
+    """One maintenance pass over a cluster's partitions; its jobs share heads."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -94,10 +94,10 @@ class Upkeep:
         return build_remote_tier(self.storage, self.cluster_id, self.catalog.get_cached().cluster)
 
     def retain(self) -> MaintenanceResult:
-        """Delete expired records, and evict uploaded records beyond the local limits."""
+        """Delete expired records, and evict uploaded ones beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
         retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
-        for _, result in self._check_due(
+        for _, result in self._survey_due_work(
             "retention", tended, lambda policy: policy.has_retention, retaining.expire_partition
         ):
             tended.count_work(records=result.records, stored=result.bytes)
@@ -105,11 +105,11 @@ class Upkeep:
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge each closed segment into one file; `spread` may run chores on executors."""
-        return self._run_rewrites("roll", spread, lambda _policy: True, self._find_roll)
+        """Merge each closed segment into one file."""
+        return self._run_rewrites("roll", spread, lambda _policy: True, self._find_roll_chore)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Upload the closed segments of tiered topics; `spread` may run chores on executors."""
+        """Upload the closed segments of tiered topics."""
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
@@ -125,10 +125,10 @@ class Upkeep:
         again: list[Chore] = []
 
         def due(surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-            due_chores, due_ms = uploads.find_due(surveyed, head)
+            due_chores, due_ms = uploads.find_due_chores(surveyed, head)
             # Compacted topics have a survey of their own.
             if due_chores is None and not surveyed.policy.compacts and uploads.uploads_compacted_again(surveyed.policy):
-                outdated, _ = uploads.find_outdated(surveyed, head)
+                outdated, _ = uploads.find_outdated_chores(surveyed, head)
                 again.extend(outdated or ())
                 return None, due_ms if outdated is None else self.now_ms()
             return due_chores, due_ms
@@ -138,11 +138,11 @@ class Upkeep:
         tended.levels = uploads.update_connection_share(survey.notes, sum(chore.bytes for chore in chores))
         survey.store_if_changed()
         self.upload_all(uploads, chores, tended, spread)
-        compacting = self._check_due(
+        compacting = self._survey_due_work(
             "reupload",
             tended,
             lambda policy: policy.compacts and uploads.uploads_compacted_again(policy),
-            uploads.find_outdated,
+            uploads.find_outdated_chores,
         )
         self.reupload_all([*again, *_flatten_chores(compacting)], tended, spread)
         return tended
@@ -150,7 +150,7 @@ class Upkeep:
     def upload_all(
         self, uploads: UploadJob, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
     ) -> None:
-        """Upload chores and publish each round."""
+        """Upload chores, and publish each round."""
         self._run_and_publish(
             "upload",
             spread,
@@ -160,23 +160,23 @@ class Upkeep:
         )
 
     def reupload_all(self, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None) -> None:
-        """Upload compacted segments again and publish each round."""
+        """Upload compacted segments again, and publish each round."""
         self._run_and_publish(
             "reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
         )
 
     def compact(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Compact every partition that needs it; `spread` may run chores on executors."""
+        """Compact every partition that needs it."""
         with self.tidying.run_job("compact", self.catalog.read().cluster.properties) as may_tidy:
 
             def find_local_work(surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
                 is_local = head.start == head.local_start
-                return self._find_compaction(surveyed, head) if is_local or may_tidy() else (None, self.now_ms())
+                return self._find_compaction_chore(surveyed, head) if is_local or may_tidy() else (None, self.now_ms())
 
             return self._run_rewrites("compact", spread, lambda policy: policy.compacts, find_local_work)
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge small neighbouring remote segments; `spread` may run chores on executors."""
+        """Merge small neighbouring remote segments."""
         tended, remote = MaintenanceResult(lost=self.lost), self.remote
         properties = self.catalog.read().cluster.properties
         if remote is None:
@@ -188,9 +188,9 @@ class Upkeep:
         return tended
 
     def store_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
-        """Store the cluster's metadata in object storage if this is due, or always with `is_named`.
+        """Store the cluster's metadata in object storage if due, or always with `is_named`.
 
-        A cluster that has only read replicas stores none, since its access may be read-only.
+        A cluster with only read replicas stores none, since its access may be read-only.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
@@ -213,19 +213,19 @@ class Upkeep:
 
     def _merge(self, merges: MergePlanner, spread: Spread | None, tended: MaintenanceResult) -> None:
         chores = _flatten_chores(
-            self._check_due("merge", tended, merges.may_merge, merges.find_due_runs, begin=merges.load_results)
+            self._survey_due_work("merge", tended, merges.may_merge, merges.find_due_runs, begin=merges.load_results)
         )
         self._run_and_publish(
             "merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
         )
 
-    def _find_roll(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+    def _find_roll_chore(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415 - brings Arrow
 
         stored = count_bytes_to_roll(self.store, head, surveyed.policy)
         return None if stored is None else Chore(surveyed.partition, stored), None
 
-    def _find_compaction(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
+    def _find_compaction_chore(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         now_ms, remote = self.now_ms(), self.remote
         if not is_log_reachable(head, surveyed.policy, remote):
             return None, now_ms
@@ -242,7 +242,7 @@ class Upkeep:
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: FindWork[Chore]
     ) -> MaintenanceResult:
         tended = MaintenanceResult(lost=self.lost)
-        chores = [chore for _, chore in self._check_due(job, tended, asks, look)]
+        chores = [chore for _, chore in self._survey_due_work(job, tended, asks, look)]
         self._run_and_publish(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
         return tended
 
@@ -271,7 +271,7 @@ class Upkeep:
         except ReconcilerError as error:
             tended.record_abort(error)
 
-    def _check_due(
+    def _survey_due_work(
         self,
         job: str,
         tended: MaintenanceResult,
@@ -304,14 +304,14 @@ class Upkeep:
                 survey.record_due_time(surveyed, due_ms)
             return work
 
-        due = list(survey.find_due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
+        due = list(survey.find_due_partitions(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
         for surveyed, work in zip(due, _map_in_parallel(find_partition_work, due), strict=True):
             if work is not None:
                 self.heads.mark_changed(surveyed.partition)
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
-        from reconciler.embedded.maintenance.roll import delete_unpublished, publish_rewrite  # noqa: PLC0415 - as above
+        from reconciler.embedded.maintenance.roll import delete_unpublished_objects, publish_rewrite  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
         remote = self.remote
@@ -327,7 +327,7 @@ class Upkeep:
             for one in of_one:
                 try:
                     # Otherwise a later rewrite could remove a tombstone before the records that it deletes.
-                    do = delete_unpublished if tended.has_failed(one.partition) else publish_rewrite
+                    do = delete_unpublished_objects if tended.has_failed(one.partition) else publish_rewrite
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
                     tended.record_failure(one.partition, error)
@@ -386,13 +386,13 @@ def _map_in_parallel(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 
 
 SCRUB_INTERVAL_MS: Final = 24 * 60 * 60 * 1000
-"""Scrub interval of a partition. Object storage rarely loses objects, and listings cost."""
+"""Scrub interval of a partition: object storage rarely loses objects, and listings cost."""
 
 
 def scrub_cluster(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Scrub the manifests that are due, or all with `is_named`, and refresh topic descriptions.
+    """Scrub due manifests, or all with `is_named`, and refresh topic descriptions.
 
-    Partitions are due once a day. Unrepaired faults are errors; `records` and `bytes` count new uploads.
+    They are due once a day. Unrepaired faults are errors; `records` and `bytes` count new uploads.
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
@@ -417,7 +417,7 @@ class _ScrubJob:
         done_ms: dict[str, int] = dict(survey.notes.get("done_ms", {}))
         if is_named:
             survey.rows.clear()
-        due = list(survey.find_due(self._catalog, upkeep.heads, self._is_wanted, now_ms=now_ms))
+        due = list(survey.find_due_partitions(self._catalog, upkeep.heads, self._is_wanted, now_ms=now_ms))
 
         def scrub_if_due(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
             next_ms = done_ms.setdefault(surveyed.key, now_ms - _compute_phase_ms(surveyed.key)) + SCRUB_INTERVAL_MS
@@ -501,7 +501,7 @@ _ANY_SEGMENT: Final = 1 << 30
 class MergePlanner:
     """Decides which remote segments a pass merges. Thread-safe.
 
-    It stores each partition's first mergeable run, so that later passes skip older segments.
+    It stores each partition's first mergeable run; later passes skip older segments.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
@@ -511,7 +511,7 @@ class MergePlanner:
         """High limit, low limit and offset below which nothing is merged, by head key."""
 
     def load_results(self, survey: Survey) -> None:
-        """Load the last pass's results if the limits are the same."""
+        """Load the last pass's results if its limits were the same."""
         judged = repr(read_merge_limits(self._remote.properties, _ANY_SEGMENT))
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
@@ -528,9 +528,6 @@ class MergePlanner:
         """Return a partition's runs to merge, or when to check again.
 
         This also deletes the garbage of interrupted merges.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
         """
         tiering, storage = surveyed.policy.tiering, self._remote.storage
         if tiering is None or not merges_segments(surveyed.policy, self._remote):
@@ -540,13 +537,12 @@ class MergePlanner:
         if manifest is None:
             return None, None
         check_manifest_owner(place, manifest, self._remote.cluster_id)
-        check_has_uploaded(manifest, head, place, surveyed.partition)
+        check_has_uploaded_records(manifest, head, place, surveyed.partition)
         delete_manifest_garbage(ManifestSwap(storage, self._remote.cluster_id, tiering), place, manifest.garbage)
         limits = read_merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
         high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        # A compacted segment can be evicted only if its remote copy is equal, so copies of local segments are not
-        # merged.
+        # Copies of local segments are not merged: a compacted segment is evicted only if its remote copy is equal.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
         found_there = iter_entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)

@@ -54,7 +54,7 @@ _MAX_ATTEMPTS: Final = 10
 def finish_rewrites(
     store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Re-encrypt the objects of marked topics, then remove the marks; return the number of topics."""
+    """Re-encrypt the objects of marked topics, then remove the marks; return how many topics."""
     now = catalog.read()
     closed = {
         topic.id for topic in now.topics.values() if is_closed(topic)
@@ -73,7 +73,7 @@ def finish_rewrites(
     def unmark(draft: Draft) -> None:
         moved = map_names_by_id(draft, done)
         for topic_id in done:
-            # A topic whose KMS key changed again keeps its mark.
+            # A topic whose key changed again keeps its mark.
             is_right = topic_id not in moved or find_topic_kms_key(draft, moved[topic_id]) == keys.get(topic_id)
             if is_right and topic_id in draft.rewrites:
                 draft.put_rewrite(topic_id, None)
@@ -103,7 +103,7 @@ def _rewrite_partition(
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
-        if not others and _record_key(store, partition, head, kms_key_id):
+        if not others and _store_kms_key(store, partition, head, kms_key_id):
             return True
     return False
 
@@ -125,7 +125,7 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
     publish_local(store, written, put_ms=put_ms, now_ms=store.read_clock_ms)
 
 
-def _record_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
+def _store_kms_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
     """Store the KMS key in the head if all entries have it; return whether they do."""
     if seen.kms_key_id == kms_key_id:
         return True
@@ -152,8 +152,8 @@ def publish_rewrite(
 ) -> Gain | None:
     """Publish a rewrite in object storage, then locally; then delete the replaced objects.
 
-    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms` is the time when
-    the oldest one was written. Return `None` if nothing was published.
+    If the remote rewrite fails, nothing is published (`None`), and the written objects are deleted. The oldest was
+    written at `put_ms`.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -178,7 +178,7 @@ def publish_rewrite(
     )
 
 
-def delete_unpublished(
+def delete_unpublished_objects(
     store: ObjectStore,
     remote: RemoteTier | None,
     rewritten: PartitionRewrite,
@@ -186,7 +186,7 @@ def delete_unpublished(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> None:
-    """Delete the objects of an unpublished rewrite; parameters are those of `publish_rewrite`."""
+    """Delete the objects of an unpublished rewrite; parameters as for `publish_rewrite`."""
     del put_ms, now_ms
     _delete_unpublished_local(store, rewritten)
     if rewritten.remote is not None and remote is not None:
@@ -204,14 +204,17 @@ _LOWERED_PERCENT: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Limits in stored bytes: no merged segment exceeds `high`; the last run is merged once it exceeds `low`."""
+    """Limits of merges in stored bytes.
+
+    No merged segment exceeds `high`. The newest segments are merged once they exceed `low` together.
+    """
 
     high: int
     low: int
 
 
 def read_merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
-    """Return the configured limits; the defaults are `segment.bytes` and half of it (F-R-064)."""
+    """Return the configured limits; defaults are `segment.bytes` and half of it (F-R-064)."""
     target = read_property(properties, "cloud_storage_segment_size_target")
     least = read_property(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
@@ -221,7 +224,7 @@ def read_merge_limits(properties: Mapping[str, str], segment_bytes: int) -> Merg
 
 @dataclass(frozen=True, slots=True)
 class MergeRun:
-    """One or more neighbouring segments that may be merged."""
+    """Neighbouring segments that may be merged."""
 
     entries: tuple[Entry, ...]
     is_last: bool
@@ -234,14 +237,14 @@ class MergeRun:
 
     @property
     def is_mergeable(self) -> bool:
-        """Whether the run may be merged, now or after it grew."""
+        """Whether the run may be merged now or after growing."""
         return self.is_last or len(self.entries) > 1
 
     def should_merge(self, limits: MergeLimits) -> bool:
         """Whether to merge the run now.
 
-        The last run must exceed `low`, and its first segment must not exceed half of it. Otherwise each new segment
-        would cause another rewrite of that segment.
+        The last run must exceed `low`, and its first segment must not be larger than the rest. Otherwise each new
+        segment would cause another rewrite of the first.
         """
         if len(self.entries) == 1 or not self.is_last:
             return len(self.entries) > 1
@@ -281,7 +284,7 @@ _MERGES: Final = "cloud_storage_enable_segment_merging"
 def merges_segments(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
-    This requires uploads; segments of compacted topics are merged by compaction instead.
+    The topic must upload and not be compacted, since compaction merges segments itself.
     """
     is_on = read_property(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
@@ -289,7 +292,7 @@ def merges_segments(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 
 @dataclass(frozen=True)
 class SegmentMerge:
-    """Writes merged remote segments of one partition, without publishing them."""
+    """Writes a partition's merged remote segments, without publishing them."""
 
     remote: RemoteTier
     partition: Partition

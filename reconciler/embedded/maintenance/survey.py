@@ -1,6 +1,6 @@
 """Find the partitions that need a job, and store the results of a pass.
 
-`runner/<job>.json.gz` stores each head's hint, a fingerprint of its topic's configs, and the time of the next check.
+`runner/<job>.json.gz` stores each head's hint, a fingerprint of its topic's configs, and when to check it again.
 Without this file a pass reads every head.
 """
 
@@ -32,7 +32,7 @@ _FORMAT: Final = "reconciler.runner/1"
 
 
 def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Return the rows and notes that a job stored; empty if they are missing or damaged."""
+    """Return a job's stored rows and notes; empty if missing or damaged."""
     stored = store.get(job_results_key(job))
     if stored is None:
         return {}, {}
@@ -41,7 +41,7 @@ def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], di
         check_shape(content, {"format": str, "rows": {str: list}, "notes?": dict})
         return (content["rows"], content.get("notes", {})) if content["format"] == _FORMAT else ({}, {})
     except (OSError, EOFError, zlib.error, ValueError, TypeError):
-        return {}, {}  # Without results everything is checked again.
+        return {}, {}  # Everything is checked again.
 
 
 def store_results(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
@@ -64,21 +64,21 @@ class SurveyedPartition:
     key: str
     hint: str
     is_changed: bool = False
-    """Whether this pass changed the listed head."""
+    """Whether this pass changed the head after listing it."""
 
 
 class HeadCache:
-    """Heads that the jobs of one pass share. Thread-safe."""
+    """Heads that the jobs of a pass share. Thread-safe."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Head | None] = {}
         self._listed: list[tuple[str, str]] = []
         self._changes: dict[str, int] = {}
-        """Number of changes of each listed head."""
+        """How often this pass changed each listed head."""
         self._jobs: set[str] = set()
 
     def list_heads(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield every head's key and hint, and whether this pass changed the listed head.
+        """Yield every head's key and hint, and whether this pass changed the head since.
 
         A job that runs again begins a new pass.
         """
@@ -109,7 +109,7 @@ class HeadCache:
 
 @dataclass(slots=True)
 class Survey:
-    """Partitions that one job must check, and its results. Recording is thread-safe."""
+    """Partitions that a job must check, and its results. Recording is thread-safe."""
 
     store: ObjectStore
     cluster_id: str
@@ -122,11 +122,11 @@ class Survey:
 
     @classmethod
     def load(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
-        """Load the job's last results; empty if missing or damaged."""
+        """Load a job's last results; empty if missing or damaged."""
         rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
-    def find_due(
+    def find_due_partitions(
         self, catalog: Catalog, heads: HeadCache, is_wanted: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
         """Yield the partitions of wanted topics that the job must check now."""
@@ -156,7 +156,7 @@ class Survey:
 
     def record_due_time(self, surveyed: SurveyedPartition, due_ms: int | None) -> None:
         """Record that nothing is due before `due_ms` unless the head changes."""
-        if not surveyed.is_changed:  # The hint of a changed head is unknown.
+        if not surveyed.is_changed:  # A changed head's hint is unknown.
             self._kept[surveyed.key] = [surveyed.hint, _fingerprint(surveyed.policy), due_ms]
 
     def store_if_changed(self) -> None:
@@ -185,17 +185,17 @@ class MaintenanceResult:
     failed: int = 0
     errors: list[ReconcilerError] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """Counters by their names in `resources.vitals.COUNTER_HELP`."""
+    """Counters, by names in `resources.vitals.COUNTER_HELP`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """Gauges by their names in `resources.vitals.LEVELS`."""
+    """Gauges, by names in `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Topics of other clusters that a job of this pass reported."""
+    """Topics of other clusters that this pass has reported."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count_work(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
-        """Add records and stored bytes to the totals; count `partition` once."""
+        """Add records and stored bytes; count `partition` once."""
         self.partitions += partition is None or partition not in self._counted
         if partition is not None:
             self._counted.add(partition)
@@ -221,7 +221,7 @@ class MaintenanceResult:
                 self.errors.append(error)
 
     def has_failed(self, partition: Partition) -> bool:
-        """Return whether a partition had an error. Thread-safe."""
+        """Whether a partition had an error. Thread-safe."""
         with self._lock:
             return partition in self._failed
 

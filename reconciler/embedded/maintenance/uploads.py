@@ -27,13 +27,13 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
 from reconciler.embedded.tiered.remote_retention import must_truncate, truncate_manifest
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.embedded.tiered.upload import (
     BacklogController,
     UploadBatch,
     compute_backlog_error,
     compute_connections,
-    iter_outdated,
+    iter_outdated_stretches,
     iter_segments_to_upload,
     read_agreeing_tiers,
     read_free_bytes,
@@ -61,14 +61,10 @@ class UploadJob:
     remote: RemoteTier
     now_ms: Callable[[], int]
     takes_open: bool = False
-    """Upload the open segment's stable records, too, regardless of the interval."""
+    """Also upload the open segment's stable records, regardless of the interval."""
 
-    def find_due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return a partition's segments to upload, or when to check again.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+    def find_due_chores(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+        """Return a partition's segments to upload, or when to check again."""
         tiering = surveyed.policy.tiering
         both = None if tiering is None else self._read_agreeing_tiers(surveyed.partition, tiering, head)
         if tiering is None or both is None:
@@ -90,7 +86,7 @@ class UploadJob:
         """Whether segments are uploaded again after compaction."""
         return uploads_again(policy, self.remote)
 
-    def find_outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
+    def find_outdated_chores(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return segments to upload again after compaction; `None` if there are none."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
@@ -100,8 +96,8 @@ class UploadJob:
         if manifest is None:
             return None, None
         check_manifest_owner(place, manifest, self.remote.cluster_id)
-        check_has_uploaded(manifest, head, place, surveyed.partition)
-        outdated_stretches = iter_outdated(self.store, self.remote.storage, head, manifest)
+        check_has_uploaded_records(manifest, head, place, surveyed.partition)
+        outdated_stretches = iter_outdated_stretches(self.store, self.remote.storage, head, manifest)
         runs = (Segment(remote_run, is_closed=True) for remote_run, _ in outdated_stretches)
         return list(_group_segments(surveyed.partition, runs, head.local_start)) or None, None
 
@@ -120,9 +116,9 @@ class UploadJob:
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
     def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
-        """Publish one partition's uploads in one swap, oldest first; delete unpublished ones.
+        """Publish a partition's uploads in one swap, oldest first; delete unpublished ones.
 
-        `put_ms` is the time when the first one was written. Return `None` if nothing was published.
+        The first was written at `put_ms`. Return `None` if nothing was published.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -143,7 +139,7 @@ class UploadJob:
             if newest.epochs[-1][0] < known or any(
                 epoch > known and first < manifest.end for epoch, first in newest.epochs
             ):
-                return None  # The log was truncated in the meantime.
+                return None  # The log was truncated since.
             named.extend(_iter_contiguous(current, manifest.end))
             if not named:
                 return None
@@ -173,7 +169,6 @@ class UploadJob:
     def _read_agreeing_tiers(
         self, partition: Partition, tiering: TopicTiering, head: Head
     ) -> tuple[Head, Manifest] | None:
-        """Return head and manifest once they agree; `None` under a newer tiered epoch."""
         manifest = self._read_or_create_manifest(partition, tiering, head)
         if manifest is not None and must_truncate(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
@@ -187,7 +182,7 @@ class UploadJob:
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
-            check_has_uploaded(None, head, remote, partition)
+            check_has_uploaded_records(None, head, remote, partition)
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
             def begin(manifest_before: Manifest) -> Manifest:
@@ -242,7 +237,7 @@ _DIGEST: Final = 16
 def iter_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[TopicManifest, bool]]:
-    """Yield changed topic descriptions, and whether to create a missing one.
+    """Yield changed topic descriptions, and whether a missing one is created.
 
     `known` maps topic ids to the `fingerprint_description` of the last write.
     """
@@ -256,7 +251,7 @@ def iter_changed_descriptions(
 
 
 def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
-    """Return the fingerprint of a topic's description."""
+    """Fingerprint a topic's description."""
     content = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
@@ -264,7 +259,7 @@ def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
 def write_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Write changed topic descriptions and update `known`; yield topics whose write failed, with the error."""
+    """Write changed topic descriptions and update `known`; yield failed topics and their errors."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
@@ -282,7 +277,7 @@ def write_changed_descriptions(
 def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
     """Write a topic's description if it changed; return whether it was written.
 
-    It is also created if the topic has remote records but no uploads.
+    A topic with remote records gets one even without uploads.
     """
     tiering = find_tiering(catalog, full_name, remote.cluster_id)
     if tiering is None or not is_served(catalog.topics[full_name]):

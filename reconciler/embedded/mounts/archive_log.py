@@ -52,11 +52,11 @@ class ArchiveLog:
         return f"{place.cluster_id}/{place.revision}"
 
     def check_shared(self) -> None:
-        """Reject a machine on which the object storage is not visible."""
+        """Reject a machine that does not see the object storage."""
         self.archive.check_shared()
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return partitions' bounds; one GET for the topic, and one per partition."""
+        """Return partitions' bounds; one GET for the topic, one per partition."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
@@ -70,7 +70,7 @@ class ArchiveLog:
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets`, as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records of `offsets` as batches of `RECORD_SCHEMA`."""
         for entry, cut in self._iter_pieces(partition, offsets):
             yield from read_part(self.archive.storage, entry, partition, cut)
 
@@ -91,7 +91,7 @@ class ArchiveLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`. Only segments at the range's limits are read."""
+        """Yield digests that cover `offsets`; only segments at the range's limits are read."""
         for entry, cut in self._iter_pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shift(entry.base)
@@ -128,7 +128,7 @@ def _build_bounds(manifest: Manifest) -> Bounds:
 class ArchiveSink:
     """An archived topic as a `StagedSink`. Picklable.
 
-    Records have their source's offsets; transaction markers and compacted records are gaps.
+    Records keep their source's offsets; transaction markers and compacted records leave gaps.
     """
 
     archive: Archive
@@ -136,7 +136,7 @@ class ArchiveSink:
     compression: str = "producer"
 
     def check_shared(self) -> None:
-        """Reject a machine on which the object storage is not visible."""
+        """Reject a machine that does not see the object storage."""
         self.archive.check_shared()
 
     def read_ends(self) -> Mapping[int, int]:
@@ -144,7 +144,7 @@ class ArchiveSink:
         return {number: one.end for number, one in self.read_positions().items()}
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return partitions' ends, without sources; one GET per partition."""
+        """Return partitions' ends, without sources; one GET each."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
         manifests = map_in_parallel(self._read_manifest, numbers, name="manifests")
         return {
@@ -153,7 +153,7 @@ class ArchiveSink:
         }
 
     def follow_source(self, _source: ObservedSource) -> ArchiveSink:
-        """Return this sink, since it stores no source."""
+        """Return this sink: an archive stores no source."""
         return self
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
@@ -179,7 +179,7 @@ class ArchiveSink:
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged segments, one swap per partition; return the offsets appended per partition.
+        """Publish staged segments, one swap per partition; return the appended offsets.
 
         A range must begin at the partition's end. Repeatable.
 
@@ -196,7 +196,7 @@ class ArchiveSink:
         return {number: offsets for number, offsets in gained if offsets is not None}
 
     def mark_complete(self) -> None:
-        """Do nothing, since a later comparison verifies the copy."""
+        """Do nothing: a later comparison verifies the copy."""
 
     def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
         gained: list[OffsetRange] = []

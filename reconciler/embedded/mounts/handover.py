@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MigrationContext:
-    """Resources of the process that drives a migration. Thread-safe."""
+    """Resources to drive a migration. Thread-safe."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -32,16 +32,16 @@ class MigrationContext:
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = None
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored size of each upload in bytes."""
+    """Called with the stored bytes of each upload."""
 
     @property
     def storage(self) -> ObjectStore:
-        """Object storage of the remote tier."""
+        """The remote tier's object storage."""
         return self.remote.storage
 
 
 class OvertakenError(Exception):
-    """Another process has moved the migration to a later state. Used only in this package."""
+    """Another process has moved the migration to a later state."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:

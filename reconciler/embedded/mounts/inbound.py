@@ -1,8 +1,8 @@
 """Mount: the steps of an inbound migration.
 
 `preparing` creates the topics from their descriptions, closed to clients. `executing` claims each topic by one swap,
-and checks that all objects exist. `cut_over` makes this cluster the owner of topics and manifests. It creates heads
-that begin at the manifests' ends, and copies no record.
+and checks that all objects exist. `cut_over` makes this cluster the owner of topics and manifests, and creates heads
+that begin at the manifests' ends. No record is copied.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reconciler.embedded.catalog.migration_tables import (
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_exists, map_names_by_id
 from reconciler.embedded.catalog.tiering_state import build_topic_manifest
 from reconciler.embedded.catalog.topic_configs import find_topic_kms_key
-from reconciler.embedded.clients.transactions import CommittedBatch, continue_stream
+from reconciler.embedded.clients.transactions import CommittedBatch, record_stream_batch
 from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, suppress_if_overtaken
 from reconciler.embedded.mounts.recovery import create_remote_head
@@ -58,25 +58,25 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class InboundSteps:
-    """Steps of one migration that mounts topics into a cluster."""
+    """Steps of a migration that mounts topics."""
 
     context: MigrationContext
     number: int
     migration: MigrationEntry
 
-    def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state, and commit the next state, unless another process has done so.
+    def run_state(self, state: MigrationState) -> None:
+        """Do the work of a state and commit the next state, unless another process did so.
 
         Raises:
             OwnershipLostError: Another cluster owns a topic.
         """
         lost = None
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
-            lost = self._do_state(state)
+            lost = self._run_state(state)
         if lost is not None:
             raise lost  # The migration is complete, but without these topics.
 
-    def _do_state(self, state: MigrationState) -> OwnershipLostError | None:
+    def _run_state(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
             case MigrationState.PREPARING:
                 made = dict(self._map_topics(lambda topic: (topic.location, self._describe_topic(topic))))
@@ -216,7 +216,7 @@ class InboundSteps:
         staying_out = self._restore_groups(topic.topic_id, source)
         for stream, last in source.streams.items():
             means.may_go_on()
-            continue_stream(
+            record_stream_batch(
                 means.store, topic.topic_id, stream, CommittedBatch(*last), mark=f"mount-{self.migration.claim}"
             )
         description = replace(build_topic_manifest(catalog, name, means.cluster_id), groups=staying_out)

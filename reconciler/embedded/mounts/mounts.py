@@ -1,8 +1,8 @@
 """Mount and unmount topics: begin, drive, cancel and list migrations.
 
-Each state of a migration is committed before its work, and the work is repeatable. So after a crash any process
-continues with `finish`. A migration that fails or takes too long is undone, unless a store does not answer or a lease
-is lost.
+Each state of a migration is committed before its work, and the work is repeatable. So after a crash any process can
+continue with `finish`. A migration that fails or takes too long is undone, unless a store does not answer or a lease is
+lost.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OverdueError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A topic to mount. `mounting` is the name of the Mounting resource."""
+    """A topic to mount. `mounting` names the Mounting resource."""
 
     location: str
     name: str
@@ -76,17 +76,17 @@ class Mount:
 
 @dataclass(frozen=True)
 class Mounts:
-    """Migrations of one cluster, and its mountable topics. Thread-safe."""
+    """Migrations and mountable topics of one cluster. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = field(default=None, repr=False)
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored size of each upload in bytes."""
+    """Called with the stored bytes of each upload."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
-        """Record a migration that unmounts topics; return its id. `finish` drives it."""
+        """Record an unmount of topics; return the migration's id. `finish` drives it."""
         request = self.make_request(is_automatic=is_automatic)
         begun = 0
 
@@ -102,7 +102,7 @@ class Mounts:
         return begun
 
     def mount(self, *mounts: Mount, is_automatic: bool = True) -> int:
-        """Record a migration that mounts topics; return its id. `finish` drives it.
+        """Record a mount of topics; return the migration's id. `finish` drives it.
 
         Raises:
             OwnershipLostError: A topic is not detached.
@@ -124,15 +124,11 @@ class Mounts:
         return begun
 
     def make_request(self, *, is_automatic: bool = True) -> MigrationRequest:
-        """Return the options of a migration that begins now."""
+        """Return the options of a new migration."""
         return MigrationRequest(create_mark(), self.cluster.now_ms(), is_automatic)
 
     def build_mount_entry(self, mount: Mount) -> MigrantEntry:
-        """Return the migration's entry for a detached topic, with a new topic id.
-
-        Raises:
-            OwnershipLostError: A cluster owns the topic.
-        """
+        """Return a migration's entry for a detached topic, with a new topic id."""
         storage = self._require_storage()
         location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
         check_claimable(location, read_ownership(storage, location), None)
@@ -155,7 +151,7 @@ class Mounts:
         return errors
 
     def prepare(self, migration: int) -> None:
-        """Drive a new migration until it is prepared, or undo it on failure."""
+        """Drive a new migration until it is prepared; undo it on failure."""
         begun = self.ask(migration, "prepare")
         try:
             self.drive(migration)
@@ -175,7 +171,7 @@ class Mounts:
                 return
 
     def list_unfinished(self) -> dict[int, MigrationEntry]:
-        """Return the recorded migrations by id."""
+        """Return recorded migrations by id."""
         return list_migrations(self.cluster.catalog.read())
 
     def ask(self, migration: int, verb: str) -> MigrationEntry:
@@ -222,12 +218,12 @@ class Mounts:
             if not (is_checked or is_catalog_alone):
                 check_storage(means.storage, self.cluster.catalog.get_cached().cluster.storage_id)
                 is_checked = True
-            kind(means, migration, current).do_state(state)
+            kind(means, migration, current).run_state(state)
 
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True
     ) -> Mapping[int, ReconcilerError | None]:
-        """Drive the migrations of wanted topics in parallel; return each migration's error or `None`, by id."""
+        """Drive migrations of wanted topics in parallel; return each one's error or `None`, by id."""
         wanted = [
             number
             for number, migration in self.list_unfinished().items()
@@ -291,7 +287,7 @@ def list_migrations(catalog: Catalog) -> dict[int, MigrationEntry]:
 
 
 def drive_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
-    """Drive migrations in parallel; return each result of `drive`, by id.
+    """Drive migrations in parallel; return the results of `drive` by id.
 
     Commits share swaps. Topics are uploaded one at a time.
     """
@@ -335,7 +331,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
 
 @dataclass(frozen=True)
 class _TimeoutCheck:
-    """A `may_go_on` that raises `OverdueError` after the timeout while the migration can be undone."""
+    """A `may_go_on` that raises `OverdueError` after the timeout while undoing is possible."""
 
     mounts: Mounts
     migration: int

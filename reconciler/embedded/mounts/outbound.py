@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 class TopicFlush:
     """Uploads all records of one topic that object storage lacks, including the open segment.
 
-    Outdated compacted segments are uploaded again, because removed records would reappear otherwise.
+    Outdated compacted segments are uploaded again, since removed records would otherwise reappear.
     """
 
     upkeep: Upkeep
@@ -81,9 +81,9 @@ class TopicFlush:
     spread: Spread | None = None
 
     def upload_missing(self, rounds: int | None = None) -> int:
-        """Upload the stable records of every partition; return the number of stored bytes.
+        """Upload the stable records of every partition; return the stored bytes.
 
-        It stops after `rounds`. If `rounds` is `None`, it continues until object storage has all stable records.
+        It stops after `rounds`; `None` continues until object storage has all stable records.
         """
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
@@ -94,7 +94,9 @@ class TopicFlush:
                 break
             self.upkeep.may_go_on()
             tended, partitions = MaintenanceResult(), list(self._iter_partitions())
-            if chores := _flatten(map_in_parallel(lambda one: uploads.find_due(*one)[0], partitions, name="flush")):
+            if chores := _flatten(
+                map_in_parallel(lambda one: uploads.find_due_chores(*one)[0], partitions, name="flush")
+            ):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
             elif chores := _flatten(
                 map_in_parallel(lambda one: _find_outdated(uploads, *one), partitions, name="flush")
@@ -113,14 +115,14 @@ class TopicFlush:
         return stored
 
     def finish_manifests(self) -> Mapping[int, Manifest]:
-        """Set the end of every manifest to the sealed log's end; return the manifests."""
+        """Set every manifest's end to the sealed log's end; return the manifests."""
         partitions = list(self._iter_partitions())
 
         manifests = map_in_parallel(lambda one: self._finish_manifest(*one), partitions, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
     def upload_lost_objects(self) -> int:
-        """Upload lost objects again from the local tier; return the number of stored bytes."""
+        """Upload lost objects again from the local tier; return the stored bytes."""
         from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415 - brings Arrow
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
@@ -198,13 +200,13 @@ class TopicFlush:
             yield SurveyedPartition(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
 
 
-def count_pending_bytes(store: ObjectStore, topic_id: str) -> int:
+def count_bytes_to_upload(store: ObjectStore, topic_id: str) -> int:
     """Return the maximum number of bytes that object storage lacks."""
     return sum(map(_count_head_pending, read_heads(store, topic_id).values()))
 
 
 def _find_outdated(uploads: UploadJob, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
-    return uploads.find_outdated(surveyed, head)[0] if uploads.uploads_compacted_again(surveyed.policy) else None
+    return uploads.find_outdated_chores(surveyed, head)[0] if uploads.uploads_compacted_again(surveyed.policy) else None
 
 
 def _flatten(chore_lists: Iterable[list[Chore] | None]) -> list[Chore]:
@@ -248,18 +250,18 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True)
 class OutboundSteps:
-    """Steps of one migration that unmounts topics from a cluster."""
+    """Steps of a migration that unmounts topics."""
 
     context: MigrationContext
     number: int
     migration: MigrationEntry
 
-    def do_state(self, state: MigrationState) -> None:
-        """Do the work of a migration's state, and commit the next state, unless another process has done so."""
+    def run_state(self, state: MigrationState) -> None:
+        """Do the work of a state and commit the next state, unless another process did so."""
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
-            self._do_state(state)
+            self._run_state(state)
 
-    def _do_state(self, state: MigrationState) -> None:
+    def _run_state(self, state: MigrationState) -> None:
         match state:
             case MigrationState.PREPARING:
                 for topic in self._list_attached_topics():
@@ -404,7 +406,7 @@ class OutboundSteps:
         check_current(self.context.catalog.read(), self.number, self.migration)
 
     def _is_mounted_elsewhere(self, location: TopicLocation) -> bool:
-        """Return whether the topic was detached or mounted by a later migration."""
+        """Whether a later migration detached or mounted the topic."""
         ownership = read_ownership(self.context.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False

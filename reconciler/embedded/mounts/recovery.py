@@ -19,7 +19,7 @@ from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
 from reconciler.embedded.catalog.tables import Catalog, Draft, find_topic_by_id, map_names_by_id
 from reconciler.embedded.catalog.tiering_state import build_topic_manifest, find_tiering
-from reconciler.embedded.catalog.topic_configs import find_set_configs, find_topic_kms_key
+from reconciler.embedded.catalog.topic_configs import find_explicit_configs, find_topic_kms_key
 from reconciler.embedded.catalog.topics import TopicShape, finish_recovery
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import part_key
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 def create_remote_head(
     store: ObjectStore, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None, fetched: Sequence[Entry] = ()
 ) -> None:
-    """Create a partition's head for records in object storage, unless the head exists.
+    """Create a partition's head for records in object storage, unless it exists.
 
-    `fetched` are the newest segments, if they were copied to the local tier.
+    `fetched` are the newest segments that were copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -67,7 +67,7 @@ def create_remote_head(
         register.swap(None, spill.spill_entries(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
         current = register.read()
-        if current is None or mark not in current.marks:  # A head with the mark is this one.
+        if current is None or mark not in current.marks:  # A head without this mark is another process's.
             store.delete([*(entry.key for entry in fetched), *spill.used_keys])
 
 
@@ -76,17 +76,17 @@ _WAITING: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFetch:
-    """Limits of the records that are copied to the local tier; `None` means no limit."""
+class LocalFetchLimits:
+    """Limits of the records to copy to the local tier; `None` means no limit."""
 
     since_ms: int | None = None
     bytes: int | None = None
 
     def select_newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return the newest segments within both limits; return none if no limit is set."""
+        """Return the newest segments within both limits; none if no limit is set."""
         taken: list[Entry] = []
         room = self.bytes
-        for entry in reversed(entries if self != LocalFetch() else []):
+        for entry in reversed(entries if self != LocalFetchLimits() else []):
             room = None if room is None else room - entry.bytes
             if (room is not None and room < 0) or (self.since_ms is not None and entry.max_ts < self.since_ms):
                 break
@@ -98,8 +98,8 @@ class LocalFetch:
 class TopicRecovery:
     """Recovers one topic: copies objects, and creates manifests and heads.
 
-    Any process can repeat a step: names of copies are deterministic, and manifests and heads are created only once. If
-    a source object is missing, the source's manifest is read again.
+    Any process can repeat a step: copies have deterministic names, and manifests and heads are created only once. If a
+    source object is missing, the source's manifest is read again.
     """
 
     store: ObjectStore
@@ -109,7 +109,7 @@ class TopicRecovery:
     topic_id: str
     source: TopicLocation
     tiering: TopicTiering
-    fetch: LocalFetch
+    fetch: LocalFetchLimits
     kms_key_id: str | None
     may_go_on: Callable[[], None]
     """Called before each copy, from any thread; may raise."""
@@ -246,7 +246,7 @@ PARTITION_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """The recoveries of one cluster. Any process can continue them."""
+    """The recoveries of one cluster; any process can continue them."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -258,7 +258,7 @@ class Recoveries:
     _stored_groups: Memo = field(default_factory=Memo)
 
     def finish_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
-        """Finish the recovery of wanted topics (by full name); return each topic's error or `None`, by topic id."""
+        """Finish the recovery of wanted topics (by full name); return each one's error or `None`, by topic id."""
         catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
         for full_name, topic in sorted(catalog.topics.items()):
@@ -384,13 +384,13 @@ def recover_topic(
             raise error
 
 
-def compute_initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> LocalFetch:
+def compute_initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> LocalFetchLimits:
     """Return the limits of the initial local retention."""
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:
         value = int(configs[key][0]) if key in configs else None
         return None if value is None or value < 0 else value
 
     back_ms, most = limit("initial.retention.local.target.ms"), limit("initial.retention.local.target.bytes")
-    return LocalFetch(None if back_ms is None else now_ms - back_ms, most)
+    return LocalFetchLimits(None if back_ms is None else now_ms - back_ms, most)

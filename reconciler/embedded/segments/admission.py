@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, find_topic_kms_key
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs, find_topic_kms_key
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, encode_name_as_text
 from reconciler.runtime.text import find_similar, format_suggestion
@@ -52,7 +52,7 @@ class AppendRules:
 
 def read_append_rules(catalog: Catalog, full_name: str) -> AppendRules:
     """Return a topic's current rules."""
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
     values = {key: configs[key][0] if key in configs else CONFIGS[key].default or "" for key in _KEYS}
     return AppendRules(
         full_name,
@@ -86,7 +86,7 @@ def admit_batch(batch: pa.RecordBatch, rules: AppendRules, now_ms: int) -> pa.Re
 
 
 def _check_sizes(batch: pa.RecordBatch, rules: AppendRules) -> None:
-    # If the whole batch is small enough, so is every record.
+    # A batch that is small enough has no record that is too large.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
@@ -156,7 +156,7 @@ _NOTHING_TAKEN: Final = "This record was not accepted; those before it were."
 
 
 def encode_content(topic: str, field: str, value: object) -> bytes | None:
-    """Return a key, value or header value as bytes; text becomes UTF-8."""
+    """Convert a key, value or header value to bytes; text becomes UTF-8."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -169,7 +169,7 @@ def encode_content(topic: str, field: str, value: object) -> bytes | None:
 
 
 def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
-    """Return a record's headers in stored form."""
+    """Convert a record's headers to their stored form."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
@@ -232,7 +232,7 @@ def to_row(
     partition: int | None,
     timestamp_ms: int | None,
 ) -> dict[str, Any]:
-    """Return a record as a row of `INPUT_SCHEMA`."""
+    """Convert a record to a row of `INPUT_SCHEMA`."""
     return {
         "partition": parse_optional_number(topic, "partition", partition, bits=32),
         "timestamp_ms": parse_optional_number(topic, "timestamp_ms", timestamp_ms, bits=64),
@@ -244,7 +244,7 @@ def to_row(
 
 
 def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
-    """Convert a batch to `INPUT_SCHEMA`: columns are ordered and cast; missing columns are null.
+    """Convert a batch to `INPUT_SCHEMA`: order and cast columns; missing columns become null.
 
     `partition` applies to all records.
     """
@@ -257,7 +257,7 @@ def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None 
         elif index >= 0 and field.name != "timestamp_type":
             column = records.column(index)
             if field.name == "headers":
-                _check_headers(topic, column)  # The error of the cast does not name the header.
+                _check_headers(topic, column)  # The cast's own error would not name the header.
             columns.append(_cast_column(topic, field, column))
         else:
             columns.append(_build_null_column(field, records.num_rows))
@@ -283,7 +283,7 @@ def _cast_column(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.
     if column.type == field.type and not (column.null_count and not field.nullable):
         return column
     try:
-        # Fractions of a millisecond are dropped.
+        # Drop fractions of a millisecond.
         times = pa.types.is_temporal(column.type)
         cast = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
         return cast if field.nullable else pc.coalesce(cast, pa.scalar([], field.type))

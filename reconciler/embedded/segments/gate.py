@@ -2,7 +2,7 @@
 
 To fence a writer, a caller commits its successor to the catalog, then swaps the topic's heads to the next epoch.
 Appends that read an earlier head fail. An append to an unsettled head reads the catalog before it is acknowledged, and
-settles the head. Migrations seal heads in the same way; if one was cancelled, the next append removes its seal.
+settles the head. Migrations seal heads in the same way; after a cancellation, the next append removes the seal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a head, then delete its objects and the head; a retry deletes the remaining objects."""
+    """Seal a head, then delete its objects and the head; a retry deletes the rest."""
     register = head_register(store, topic_id, partition)
 
     def seal(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ Json = dict[str, Any]
 
 
 def find_writer(topic: TopicEntry) -> str:
-    """Return the writer that the catalog allows to append to a topic."""
+    """Return the writer that the catalog allows for a topic."""
     if topic.hold is not None and topic.hold.is_closed:
         return build_seal_writer(topic.hold.migration)
     if topic.replica is not None:
@@ -94,7 +94,7 @@ _HEADS_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class RecentHead:
-    """A head as swapped by this process; other processes may have swapped it since."""
+    """A head that this process swapped; others may have swapped it since."""
 
     held: RegisterSnapshot
     head: Head
@@ -140,31 +140,31 @@ class RecentHeads:
                 self._heads.popitem(last=False)
 
     def append_in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
-        """Wait until another thread has done the append, or do all waiting appends.
+        """Wait until another thread has done the append, or do all waiting ones.
 
         Raises:
             UnansweredError: Another thread took too long.
         """
         try:
-            self.join_line(line, ours)
+            self.join_queue(line, ours)
             if not ours.turn.wait(ours.patience_s):
                 message = "another thread of this process has been appending to the same partition for too long"
                 raise UnansweredError(message, hint="Try again: what was written is found there.")
             if not ours.is_done:
                 do(self._list_waiting(line))
         finally:
-            self.leave_line(line, ours)
+            self.leave_queue(line, ours)
 
-    def join_line(self, line: object, ours: PendingAppend) -> None:
-        """Add an append to a queue; the first append has its turn at once."""
+    def join_queue(self, line: object, ours: PendingAppend) -> None:
+        """Add an append to a queue; the first has its turn at once."""
         with self._get_process_lock():
             waiting = self._lines.setdefault(line, [])
             waiting.append(ours)
             if waiting[0] is ours:
                 ours.turn.set()
 
-    def leave_line(self, line: object, ours: PendingAppend) -> None:
-        """Remove an append from a queue; wake the finished appends and the next waiting one."""
+    def leave_queue(self, line: object, ours: PendingAppend) -> None:
+        """Remove an append from a queue; wake finished appends and the next waiting one."""
         with self._get_process_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
@@ -201,10 +201,10 @@ class AppendGate:
     def append_to_head(
         self, partition: int, extend: Callable[[Head, int], Head | None], *, mark: str, patience_s: float | None = None
     ) -> None:
-        """Append to one partition by one swap, which other threads may share.
+        """Append to a partition by one swap, which other threads may share.
 
-        `extend` gets the head and its epoch; it returns the new head, or `None` for no change. It runs again after a
-        lost race, possibly on another thread, so it must recognise records that were already appended.
+        `extend` gets the head and its epoch, and returns the new head or `None` for no change. It runs again after a
+        lost race, maybe on another thread, so it must recognise records that were already appended.
 
         Raises:
             UnansweredError: No answer came in time; the outcome is unknown.
@@ -252,7 +252,7 @@ class AppendGate:
         left = _find_own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
             catalog = self._confirm_topic(partition)
-            keys.confirm_key(catalog, held.value.get("kms_key_id"))
+            keys.mark_outdated_key(catalog, held.value.get("kms_key_id"))
             left = self._settle_head(register, held, left, catalog)
         self.recent.put(register.key, left)
 
@@ -299,7 +299,7 @@ class AppendGate:
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
         elif topic.active_mirror is not None and self.writer == PRODUCERS:
-            # The topic became a mirror, which takes over the head with its records.
+            # The topic became a mirror, which takes over the head's records.
             return catalog
         self._check_topic(catalog)
         return catalog
@@ -307,10 +307,7 @@ class AppendGate:
     def _settle_head(
         self, register: Register, held: RegisterSnapshot, left: RecentHead | None, catalog: Catalog
     ) -> RecentHead | None:
-        """Settle the head after a check of the catalog.
-
-        An older catalog, if restored, would make an unsettled head look abandoned.
-        """
+        """Settle the head, which would look abandoned if an older catalog were restored."""
         topic = find_topic_by_id(catalog, self.topic_id, self.full_name)
         if topic is None or find_writer(topic) != self.writer:
             return left
@@ -346,7 +343,7 @@ def missing_topic_error(full_name: str) -> UserError:
 
 
 class _SharedSwap:
-    """Appends several threads' records to one partition in one swap."""
+    """Appends several threads' records to a partition in one swap."""
 
     def __init__(self, wanted: list[PendingAppend]) -> None:
         self._wanted = wanted
@@ -384,7 +381,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
-        """Return pending appends, last first, so that the swapping thread stays first in the queue."""
+        """List the last append first, so that the swapping thread stays first in the queue."""
         return list(enumerate(self._wanted))[::-1]
 
 

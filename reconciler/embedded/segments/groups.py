@@ -1,6 +1,6 @@
-"""Consumer groups: one register per group.
+"""Consumer groups: one register each.
 
-The key of an offset is topic id and partition, so offsets survive a rename. Offsets of deleted topics are ignored.
+Offsets are keyed by topic id and partition, so they survive a rename. Offsets of deleted topics are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Offsets that a consumer group committed, and offsets that a link synced."""
+    """Offsets that a consumer group committed or a link synced."""
 
     own: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     synced: Mapping[Place, CommittedOffset] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Group:
         return {topic_id for topic_id, _ in (*self.own, *self.synced)}
 
     def find_last_commit_ms(self, topic_id: str | None = None) -> int | None:
-        """Return the time of the last commit, to one topic or to any; `None` without commits."""
+        """Return when the group last committed, to one topic or any; `None` without commits."""
         times = [
             committed.at_ms
             for (of, _), committed in self.own.items()
@@ -57,7 +57,7 @@ class Group:
         return max(times, default=None)
 
     def is_reading(self, now_ms: int, topic_id: str | None = None) -> bool:
-        """Whether the group committed within 24 hours, to one topic or to any."""
+        """Whether the group committed within 24 hours, to one topic or any."""
         last = self.find_last_commit_ms(topic_id)
         return last is not None and now_ms - last < READING_MS
 
@@ -66,17 +66,17 @@ class Group:
         return Group({**self.own, **offsets}, self.synced)
 
     def limit_to_topics(self, topic_ids: Iterable[str]) -> Group:
-        """Return the group with offsets of only these topics."""
+        """Return the group with these topics' offsets only."""
         wanted_ids = frozenset(topic_ids)
         return Group(_limit_to_topics(self.own, wanted_ids), _limit_to_topics(self.synced, wanted_ids))
 
     def to_json(self) -> Json:
-        """Return the register's JSON."""
+        """Convert to JSON."""
         return {"offsets": _offsets_to_json(self.own), "synced": _offsets_to_json(self.synced)}
 
     @classmethod
     def from_json(cls, document: Json) -> Group:
-        """Parse the register's JSON."""
+        """Parse JSON."""
         return cls(_offsets_from_json(document["offsets"]), _offsets_from_json(document["synced"]))
 
 
@@ -139,7 +139,7 @@ def commit_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit the next offsets to read; repeating a mark commits nothing."""
+    """Commit the next offsets to read; a repeated mark commits nothing."""
 
     def read_checked() -> Catalog:
         known = catalog.read()
@@ -161,7 +161,7 @@ def commit_decided_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit offsets of a decided transaction, even if their topics were renamed or deleted."""
+    """Commit a decided transaction's offsets, even if their topics were renamed or deleted."""
     _commit_if_read(group_register(store, group), catalog.read, _stamp_offsets(offsets, now_ms), mark)
 
 
@@ -170,7 +170,7 @@ def copy_offsets(
 ) -> None:
     """Copy offsets into a group.
 
-    Before every swap `read` returns the catalog, or raises to stop the copy.
+    Before every swap `read` returns the catalog, or raises to stop.
     """
     _commit_if_read(group_register(store, group), read, offsets, mark)
 
@@ -179,7 +179,7 @@ def _commit_if_read(
     register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str
 ) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
-        # The catalog is read last, so that it has the topics of new offsets.
+        # Read after the register, to include the topics of new offsets.
         catalog = read()
         after = parse_group(register, held).with_own(offsets)
         after = after.limit_to_topics(topic.id for topic in catalog.topics.values())
@@ -189,13 +189,13 @@ def _commit_if_read(
 
 
 def list_groups(store: ObjectStore) -> list[str]:
-    """Return all group names, sorted; this takes one listing."""
+    """Return all group names by one listing, sorted."""
     names = (parse_group_key(listed.key) for listed in store.list(GROUPS))
     return sorted(name for name in names if name is not None)
 
 
 def read_group(store: ObjectStore, group: str) -> Group | None:
-    """Return a group, or `None` if it never committed."""
+    """Return a group; `None` if it never committed."""
     register = group_register(store, group)
     held = register.read()
     return None if held is None else parse_group(register, held)
@@ -244,7 +244,7 @@ def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = F
 
 
 def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int, force: bool = False) -> bool:
-    """Delete a group's offsets of one topic; return whether any existed.
+    """Delete a group's offsets of a topic; return whether any existed.
 
     Raises:
         BlockedError: The group is reading the topic, and `force` is not set.
@@ -278,7 +278,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
 
 
 def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = None) -> None:
-    """Reject a group that committed within 24 hours, to one topic or to any."""
+    """Reject a group that committed within 24 hours, to one topic or any."""
     if existing.is_reading(now_ms, topic_id):
         raise BlockedError(
             f"group {group} is reading: it committed within the last 24 hours",
@@ -297,7 +297,7 @@ def parse_group(register: Register, held: RegisterSnapshot | None) -> Group:
 
 
 def read_partition_bounds(store: ObjectStore, place: Place) -> Bounds:
-    """Return the bounds of one partition."""
+    """Return a partition's bounds."""
     head = read_head(store, *place)
     return Bounds(0, 0, 0, 0) if head is None else head.bounds
 
@@ -315,10 +315,9 @@ def _stamp_offsets(offsets: Mapping[Place, int | CommittedOffset], now_ms: int) 
 
 
 def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> int:
-    """Lower offsets beyond the partitions' ends to these ends; return the number of groups changed (F-C-041).
+    """Lower offsets beyond partitions' ends to these ends; return how many groups changed (F-C-041).
 
-    This must happen before producers may write to a former mirror. Once the log has grown past such an offset, the
-    records in between would never be read.
+    Do this before producers may write to a former mirror: the group would never read records appended below its offset.
     """
 
     def clamp(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:

@@ -53,11 +53,11 @@ def build_link_writer(link_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A partition's register. `start` is the first offset; `end` is the next offset to be written.
+    """A partition's register. `start` is its first offset, `end` the next offset to write.
 
-    `is_settled` means that the catalog was read after the head was created, and agreed. Until then every append reads
-    the catalog. Fencing first commits to the catalog, then lists heads, so either it or the append notices the other.
-    A change of writer unsettles the head and raises its epoch.
+    `is_settled` means that the catalog, read after the head was created, agreed with it. Until then every append reads
+    the catalog. Fencing commits to the catalog before it lists heads, so either fencing or the append notices the
+    other. A change of writer unsettles the head and raises its epoch.
     """
 
     writer: str
@@ -69,7 +69,7 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """Producers of the last 24 hours: id → `{epoch, last, at_ms}`, with the last sequence number."""
+    """Producers of the last 24 hours: id → `{epoch, last, at_ms}`; `last` is a sequence number."""
     transactions: Json = field(default_factory=dict)
     """Open transactions: transactional id → `{epoch, base}`."""
     compacted_to: int = 0
@@ -79,27 +79,27 @@ class Head:
     kms_key_id: str | None = None
     """KMS key of all entries at the last rewrite; later entries store theirs."""
     uploaded_to: int = 0
-    """Offset below which the remote manifest has all records that have not expired."""
+    """Offset below which the remote manifest has all unexpired records."""
     tiered_epoch: int = 0
-    """Tiered epoch of the last change of `uploaded_to`; older epochs cannot change it (F-K-056)."""
+    """Tiered epoch of the last change of `uploaded_to`; older ones cannot change it (F-K-056)."""
     truncated: Json | None = None
     """Last truncation: `{operation, offset, epoch, records}`. A manifest without this epoch must be truncated, too."""
 
     def may_be_acknowledged(self, epoch: int) -> bool:
-        """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's epoch.
+        """Whether records may have been acknowledged, and no deletion sealed the head; `epoch` is its register's.
 
-        If no catalog has the topic of such a head, an older catalog was restored.
+        If the catalog lacks the topic of such a head, an older catalog was restored.
         """
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
     def last_cut_epoch(self) -> int:
-        """Leader epoch that the last truncation began; 0 without truncations."""
+        """Leader epoch of the last truncation; 0 without truncations."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
     def bounds(self) -> Bounds:
-        """Offset bounds of the partition."""
+        """The partition's offset bounds."""
         first_open: list[int] = [opened["base"] for opened in self.transactions.values()]
         stable = min([self.end, *first_open])
         return Bounds(self.start, self.local_start, stable, self.end, self.epochs, self.compacted_to)
@@ -116,12 +116,12 @@ class Head:
 
     @property
     def newest_ms(self) -> int | None:
-        """Latest record timestamp in ms; `None` without records."""
+        """Latest record timestamp in ms, or `None`."""
         times = *(page.max_ts for page in self.pages), *(entry.max_ts for entry in self.entries)
         return max(times, default=None)
 
     def with_appended(self, added: Iterable[Entry], *, end: int) -> Head:
-        """Return the head with more parts; the log then ends at `end`."""
+        """Return the head with more parts and a new log end."""
         return replace(self, entries=(*self.entries, *added), end=end)
 
     def with_uploaded(self, to: int, tiered_epoch: int) -> Head | None:
@@ -133,7 +133,7 @@ class Head:
         return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
 
     def to_json(self) -> Json:
-        """Return the register's JSON."""
+        """Convert to JSON."""
         document: Json = {
             "writer": self.writer,
             "start": self.start,
@@ -160,7 +160,7 @@ class Head:
 
     @classmethod
     def from_json(cls, document: Json) -> Head:
-        """Parse the register's JSON."""
+        """Parse JSON."""
         if document["source"] is not None:
             parse_epochs(document["source"])  # Parsed here so that the error names the head.
         return cls(
@@ -189,7 +189,7 @@ def parse_epochs(document: Json) -> tuple[tuple[int, int], ...]:
 
 
 def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register:
-    """Return the register of a partition."""
+    """Return a partition's register."""
     return Register(store, head_key(topic_id, partition), format="reconciler.head/3", shape=_SHAPE)
 
 
@@ -228,20 +228,20 @@ def _find_contradictions(head: Head) -> Iterator[str]:
 
 
 def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[ListedObject]:
-    """Yield the head objects of one or all topics."""
+    """Yield the head objects of one topic, or of all."""
     prefix = HEADS if topic_id is None else heads_prefix(topic_id)
     return (listed for listed in store.list(prefix) if is_head_key(listed.key))
 
 
 def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
-    """Return a partition's head, or `None` if it was never written."""
+    """Return a partition's head; `None` if it was never written."""
     register = head_register(store, topic_id, partition)
     held = register.read()
     return None if held is None else parse_head(store, register.key, held.value)
 
 
 def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
-    """Return a topic's heads by partition; this takes one listing and one GET per head."""
+    """Return a topic's heads by partition; one listing, and one GET per head."""
     return {
         partition: parse_head(store, key, document) for partition, key, document in _read_documents(store, topic_id)
     }
@@ -250,7 +250,7 @@ def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
-    """Return the bounds of a topic's partitions; `only` selects some of them."""
+    """Return the bounds of a topic's partitions, or of the partitions `only`."""
     bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), UNWRITTEN_BOUNDS)
     heads = read_trimmed_heads(store, topic_id, only)
     return {
@@ -260,7 +260,7 @@ def read_bounds(
 
 
 def read_trimmed_heads(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
-    """Return heads with only their last page and entry; `only` selects partitions, without a listing."""
+    """Return heads with only their last page and entry; `only` selects partitions without a listing."""
     return {
         partition: parse_head(store, key, _trim_entries(document))
         for partition, key, document in _read_documents(store, topic_id, only)
@@ -299,7 +299,7 @@ _READ_THREADS: Final = 16
 
 
 def get_link_position(head: Head | None) -> Position:
-    """Return a partition's offsets and epochs, which links compare."""
+    """Return the offsets and epochs of a partition, for comparisons by links."""
     if head is None:
         return Position(0, 0)
     source = head.source
@@ -310,7 +310,7 @@ def get_link_position(head: Head | None) -> Position:
 
 
 LINK: Final = "link:"
-"""Prefix of the writer of a mirror's heads, before the link id."""
+"""Prefix of the writer of a mirror's heads; the link's id follows."""
 
 
 def changes_mirroring(before: str, now: str) -> bool:
@@ -325,8 +325,8 @@ def _get_writer_kind(writer: str) -> str:
 def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
     """Let only `writer` append to a partition; return the partition's head.
 
-    The catalog must name the writer first; the head's next epoch then fences the previous writer. `makes` creates a
-    missing head, which fences its first append. The next append reads the catalog, since the head becomes unsettled.
+    The catalog must name the writer first; the head's next epoch then fences the previous one. `makes` creates a
+    missing head, which fences a first append. The head becomes unsettled, so the next append reads the catalog.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
@@ -337,7 +337,7 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
         if held.value["writer"] in {NOBODY, writer}:
             return None
         end = held.value["end"]
-        # An epoch without records is dropped.
+        # Drop an epoch without records.
         epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 
@@ -347,22 +347,21 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """A partition; the name is that of its topic when it was read."""
+    """A partition, with its topic's name when it was read."""
 
     full_name: str
     topic_id: str
     number: int
 
     def __str__(self) -> str:
-        """Return the name for messages."""
         return f"{self.full_name}, partition {self.number}"
 
 
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
-    """Change a head by one swap for maintenance; return whether it changed.
+    """Change a head by one swap; return whether it changed.
 
-    Missing and sealed heads stay, and so do epoch and writer. Callers delete unreferenced objects afterwards. `change`
-    returns the new head or `None`; it runs again after a lost race.
+    Missing and sealed heads, epochs and writers stay. Callers delete unreferenced objects. `change` returns the new
+    head or `None`; it runs again after a lost race.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
@@ -387,12 +386,12 @@ BRANCHES: Final = 16
 
 
 class PageWriter:
-    """Writes pages during one change of a head; retries reuse them."""
+    """Writes pages for one change of a head; retries reuse them."""
 
     def __init__(
         self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
     ) -> None:
-        """Reuse the pages of earlier attempts in `known`, by content."""
+        """Reuse pages of earlier attempts in `known`, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
@@ -401,11 +400,11 @@ class PageWriter:
 
     @property
     def used_keys(self) -> tuple[str, ...]:
-        """Keys of pages used so far."""
+        """Keys of the pages used."""
         return tuple(page.key for page in self._written.values())
 
     def spill_entries(self, head: Head) -> Head:
-        """Return the head with surplus entries moved to pages; entries of open transactions stay."""
+        """Return the head with surplus entries moved to pages, except entries of open transactions."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -426,7 +425,7 @@ class PageWriter:
         return self._write_page(encode_pages_page(pages), lambda key: PageRef.from_pages(key, pages))
 
     def pack_pages(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Return the pages, oldest first; surplus pages move below pages of the next level."""
+        """Return the pages, oldest first, with surplus pages moved below pages of the next level."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:

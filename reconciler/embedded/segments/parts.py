@@ -47,8 +47,8 @@ PART_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Measured on 500,000 records: dictionaries for keys and values double the time; delta encoding stores offsets and times
-# almost for free; zstd 1 is as fast as lz4 on JSON and five times smaller.
+# Measured on 500,000 records: dictionaries double the time; delta encoding of offsets and times is almost free.
+# zstd 1 is as fast as lz4 on JSON and five times smaller.
 _LAYOUT: Final[dict[str, Any]] = {
     "use_dictionary": ["timestamp_type"],
     "write_statistics": ["offset_delta", "timestamp_ms"],
@@ -66,7 +66,7 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
 
 
 class PartWriter:
-    """Writes one partition's records as parts, which are visible once a head references them."""
+    """Writes a partition's records as parts, which are visible once a head references them."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PartWriter:
     def begin_writing(
         self, batches: Iterable[pa.RecordBatch], threads: Executor
     ) -> Iterator[tuple[Entry, Future[None]]]:
-        """Write like `write`, but store parts on `threads`; a part is durable once its future is done."""
+        """Store parts on `threads`; yield each with a future that is done once it is durable."""
         for part, body in self._fill_parts(batches):
             key = self._choose_key((part.base, part.last), body.nbytes)
             put = threads.submit(self._put_file, key, body)
@@ -129,7 +129,7 @@ class PartWriter:
             yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
-        """Store all batches as one part of any size; return `None` if there are no records.
+        """Store all batches as one part of any size; return `None` without records.
 
         Raises:
             MendFirstError: The temporary disk is full.
@@ -214,9 +214,9 @@ class _PartBuilder:
 
 
 def split_row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the records in batches of about `size` bytes.
+    """Yield records in batches of about `size` bytes.
 
-    A batch has at most `GROUP_ROWS` rows. Only a single record may exceed twice the size.
+    A batch has at most `GROUP_ROWS` rows; only a single record may exceed twice the size.
     """
     waiting: list[pa.RecordBatch] = []
     rows = taken = 0
@@ -263,7 +263,7 @@ EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 def read_part(
     store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a part's selected records within a range."""
+    """Yield a part's selected records of a range."""
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=is_fetched)
@@ -273,7 +273,7 @@ def read_part(
 def read_open_part(
     file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield an open part's selected records within a range."""
+    """Yield an open part's selected records of a range."""
     is_whole = entry.is_within(offsets)
     wanted = [name for name in RECORD_SCHEMA.names if name == "offset" or name in selection.columns]
     stored = ["offset_delta", *[name for name in PART_SCHEMA.names[1:] if name in wanted]]
@@ -287,13 +287,13 @@ def read_open_part(
 
 
 def find_offset_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset within a range whose record is not older than a time in ms, or `None`."""
+    """Return the first offset of a range whose record is not older than a time in ms, or `None`."""
     with translate_damage(store, entry):
         return find_offset_in_file(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
 def find_offset_in_file(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first such offset in an open part."""
+    """Find an offset like `find_offset_since`, in an open part."""
     for group in find_groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
@@ -319,7 +319,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def select_range(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return a batch's records within a range; the batch must be in offset order."""
+    """Return a batch's records of a range; the batch must be in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)
@@ -330,7 +330,7 @@ def _open_part(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parq
         source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
     else:
         source = pa.PythonFile(RangedFile(partial(store.get_range, entry.key), entry.bytes), mode="r")
-    # Without this, Arrow would send one request per column.
+    # Otherwise Arrow would send one request per column.
     file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     check_part(store, entry, file.metadata)
     return file
@@ -344,7 +344,7 @@ def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> N
 
 @contextmanager
 def translate_damage(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Translate errors about damaged or missing objects; the new errors name the lost offsets."""
+    """Translate errors about damaged or missing objects into errors that name the lost offsets."""
     try:
         yield
     except MissingObjectError as error:

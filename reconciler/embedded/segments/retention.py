@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.pages import iter_entries_within, read_page, read_pages
 from reconciler.embedded.catalog.tiering_state import find_tiering
-from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, syncs_start_offsets
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs, syncs_start_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
@@ -68,12 +68,12 @@ class Segment:
 
     @property
     def min_ts(self) -> int:
-        """Timestamp in ms of the oldest record."""
+        """Oldest record timestamp in ms."""
         return min(entry.min_ts for entry in self.entries)
 
     @property
     def max_ts(self) -> int:
-        """Timestamp in ms of the newest record."""
+        """Newest record timestamp in ms."""
         return max(entry.max_ts for entry in self.entries)
 
     @property
@@ -85,9 +85,8 @@ class Segment:
 def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
     """Yield a partition's segments, oldest first. Only the last segment is open; it never expires.
 
-    A segment ends when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
-    record, has another epoch, or is a whole segment. Its start depends only on earlier parts, so closed segments never
-    change.
+    A segment ends before a part that would exceed `segment.bytes`, is more than `segment.ms` younger than the first
+    record, has another epoch, or is a whole segment. Closed segments never change.
     """
     run: list[Entry] = []
     size = 0
@@ -140,7 +139,7 @@ class CleanupPolicy:
 
     @property
     def keeps_unuploaded(self) -> bool:
-        """Whether records are kept until they are uploaded (F-R-021)."""
+        """Whether records stay until they are uploaded (F-R-021)."""
         return self.is_upload_paused or (self.tiering is not None and self.tiering.uploads)
 
     @property
@@ -151,7 +150,7 @@ class CleanupPolicy:
 
 def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
     """Return a topic's current cleanup policy."""
-    configs = find_set_configs(catalog, full_name)
+    configs = find_explicit_configs(catalog, full_name)
 
     def value(key: str) -> str:
         return configs[key][0] if key in configs else CONFIGS[key].default or ""
@@ -164,7 +163,7 @@ def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cl
     return CleanupPolicy(
         # Compaction reads only closed segments, so `max.compaction.lag.ms` limits their age, too.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # If a link syncs start offsets, it expires the mirror's records.
+        # A link that syncs start offsets expires the mirror's records.
         deletes="delete" in kinds and not syncs_start_offsets(catalog, catalog.topics[full_name]),
         compacts=compacts,
         # A tiered topic keeps at least its local targets.
@@ -184,13 +183,15 @@ def _limit_or_unlimited(target: int | None) -> int:
 
 
 def _are_uploads_paused(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
-    is_writing = tiering.state is TieringState.ENABLED and read_switches(find_set_configs(catalog, full_name)).write
+    is_writing = (
+        tiering.state is TieringState.ENABLED and read_switches(find_explicit_configs(catalog, full_name)).write
+    )
     return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """Result of retention; `bytes` are stored bytes."""
+    """Result of retention, in stored bytes."""
 
     start: int
     segments: int = 0
@@ -254,7 +255,7 @@ def delete_expired(
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
-    """Raise the log start, at most to the last stable offset, and delete the local parts below it.
+    """Raise the log start, at most to the last stable offset, and delete local parts below it.
 
     Return `None` if the partition is sealed.
     """
@@ -298,7 +299,7 @@ def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head,
 def select_pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
     """Return the pages with offsets from `start` on, and the keys of all others.
 
-    A page of pages that contains `start` is replaced by its pages.
+    A page of pages across `start` is replaced by its pages.
     """
     remaining: list[PageRef] = []
     emptied: list[str] = []

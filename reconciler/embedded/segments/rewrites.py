@@ -41,7 +41,7 @@ class Replacement:
 
     @classmethod
     def of(cls, run: Sequence[Entry], added: Iterable[Entry]) -> Replacement:
-        """Return the replacement of `run` by `added`; both are oldest first."""
+        """Return the replacement of `run` by `added`, both oldest first."""
         run_keys, after = {entry.key for entry in run}, tuple(added)
         return cls(
             run[0].base,
@@ -53,7 +53,7 @@ class Replacement:
             tuple(entry.key for entry in after if entry.key not in run_keys),
         )
 
-    def fits(self, entries: Sequence[Entry]) -> bool:
+    def matches(self, entries: Sequence[Entry]) -> bool:
         """Whether the entries at these offsets are unchanged."""
         return _fingerprint(entries) == self.fingerprint
 
@@ -97,7 +97,7 @@ class RunReplacer:
         ]
 
     def rebuild(self, leaves: WriteLeaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
-        """Return pages and entries with unchanged runs replaced.
+        """Return pages and entries after the replacements of unchanged runs.
 
         Neighbouring opened pages are merged; at most `TAIL` entries move to the head.
         """
@@ -141,7 +141,7 @@ class RunReplacer:
         return tuple(
             replacement
             for replacement, run in self._runs.items()
-            if self._is_above_floor(replacement) and replacement.fits(run)
+            if self._is_above_floor(replacement) and replacement.matches(run)
         )
 
     def _is_above_floor(self, replacement: Replacement) -> bool:
@@ -163,7 +163,7 @@ class _RunIndex:
 
 
 def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
-    """Replace runs of entries; a replacement takes the position of the run's last entry."""
+    """Replace runs; a replacement takes the position of its run's last entry."""
     after: list[Entry] = []
     for entry in entries:
         replacement = runs.find_at(entry)
@@ -181,10 +181,9 @@ def _fingerprint(entries: Iterable[Entry]) -> str:
 
 
 class AppendEncryption:
-    """Re-encrypts appended parts if the topic's KMS key changed; retries reuse the copies.
+    """Re-encrypts appended parts if the topic's KMS key changed; retries reuse copies.
 
-    The catalog decides which key is current. It commits a new key before heads are rewritten, so either the append or
-    the rewrite notices the other.
+    The catalog has a new key before heads are rewritten, so either the append or the rewrite notices the other.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister, topic_id: str, partition: int) -> None:
@@ -214,14 +213,14 @@ class AppendEncryption:
         )
         return replace(after, entries=tuple(entries))
 
-    def confirm_key(self, catalog: Catalog, kms_key_id: str | None) -> None:
+    def mark_outdated_key(self, catalog: Catalog, kms_key_id: str | None) -> None:
         """Mark the topic for a rewrite if a new head's key is outdated; `catalog` was read after the swap."""
         name = map_names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is not None and find_topic_kms_key(catalog, name) != kms_key_id:
             self._mark_rewrite(catalog, find_topic_kms_key(catalog, name))
 
     def _mark_rewrite(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Mark the topic for a rewrite, since its last rewrite may have missed this head."""
+        """Mark the topic again, since its last rewrite may have missed this head."""
         if self._topic_id in catalog.rewrites:
             return
 

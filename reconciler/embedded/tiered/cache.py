@@ -64,14 +64,14 @@ class ListedFile:
 
 @dataclass(slots=True)
 class CacheTrim:
-    """Evicts cached files until a target usage is reached; `left` is the current usage."""
+    """Evicts cached files down to a target usage; `left` is the current usage."""
 
     rule: EvictionRule
     chunk_bytes: int
     target: CacheUsage
     left: CacheUsage
     needs: Callable[[str], Mapping[int, int]]
-    """Returns a segment's pending readers in this process: first byte of a chunk → number of readers."""
+    """Returns pending readers of a segment in this process, by first byte of a chunk."""
     evicted: list[str] = field(default_factory=list)
 
     def run(self, files: list[ListedFile]) -> None:
@@ -124,7 +124,7 @@ class CacheTrim:
 
 
 def parse_stored_bytes(segment: str) -> int:
-    """Return the bytes stated in a segment's name; 0 if it states none."""
+    """Return the bytes stated in a segment's name, or 0."""
     pieces = Path(segment).name.split("-")
     is_named = len(pieces) > _SIZE_FIELD and pieces[_SIZE_FIELD].isdecimal()
     return int(pieces[_SIZE_FIELD]) if is_named else 0
@@ -157,7 +157,7 @@ def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
 
 
 def sum_usage(files: list[ListedFile]) -> CacheUsage:
-    """Return the total bytes and the number of files."""
+    """Return total bytes and number of files."""
     return CacheUsage(sum(file.bytes for file in files), len(files))
 
 
@@ -183,18 +183,14 @@ class CacheFolder:
         return f"{self.folder}/drafts"
 
     def create(self) -> None:
-        """Create the folder if missing.
-
-        Raises:
-            OSError: The disk refuses it.
-        """
+        """Create the folder if missing."""
         Path(self.drafts_path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 class CacheSpace:
     """Keeps a cache within its limits. Thread-safe.
 
-    Writes of other processes count once the folder is listed again.
+    Other processes' writes count once the folder is listed again.
     """
 
     def __init__(
@@ -220,11 +216,7 @@ class CacheSpace:
         return self._limits
 
     def reserve(self, size: int) -> bool:
-        """Reserve space for a file; return whether the file fits.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
+        """Reserve space for a file; return whether it fits."""
         with self._lock:
             used = self._used
             if used is None or self._is_listing_old():
@@ -248,7 +240,6 @@ class CacheSpace:
         return list_cache_files(str(self._place.folder), self._at_once)
 
     def _make_room(self, size: int, used: CacheUsage) -> CacheUsage:
-        """Trim the cache until a new file fits."""
         if self._carried:
             carried, self._carried = self._carried, []
             trim = self._make_trim(self._find_target(size, used) or used, used)
@@ -304,7 +295,6 @@ def _is_unused_since(file: ListedFile) -> bool:
 _ANOMALIES: Final = "cache_anomalies"
 _LOCK: Final = Lock()
 _COUNTS: Final[Counter[str]] = Counter()
-"""Counters of this process; sizes are per machine."""
 
 
 def count_cache_event(name: str) -> None:
@@ -322,7 +312,7 @@ def pop_cache_counts() -> Mapping[str, int]:
 
 
 def measure_cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return this machine's cache gauges by their names in `resources.vitals.LEVELS`."""
+    """Return this machine's cache gauges, by names in `resources.vitals.LEVELS`."""
     folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
@@ -405,15 +395,11 @@ class ChunkCache:
                 self._room = CacheSpace(self._place, properties, self._get_pending_readers)
 
     def divide_segment(self, size: int, borders: Iterable[int]) -> tuple[ByteSpan, ...]:
-        """Divide a segment into chunks; its row groups end at `borders`."""
+        """Divide a segment into chunks; `borders` are the ends of its row groups."""
         return divide_into_chunks(borders, size, self.chunk_bytes)
 
     def hold_chunk(self, source: CacheSource, span: ByteSpan, chunks: int) -> HeldBytes:
-        """Return one of a segment's `chunks` chunks, which cannot be evicted before its release.
-
-        Raises:
-            ValueError: The object is too short.
-        """
+        """Return one of a segment's `chunks` chunks, which stays cached until its release."""
         if self._is_whole:
             return self._hold_whole_object(source, span)
         path = self._build_path(f"{source.name}{CHUNKS_SUFFIX}/{span.start}")
@@ -421,8 +407,8 @@ class ChunkCache:
         self._evict_surplus(source.name, chunks)
         return held
 
-    def get_small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return an object that is cached as one file; `fetch` loads a missing one."""
+    def get_whole_object(self, name: str, fetch: Callable[[], bytes]) -> bytes:
+        """Return an object cached as one file; `fetch` loads a missing one."""
         held = self._get_or_fetch(self._build_path(name), None, fetch)
         held.release()
         return bytes(held.content)
@@ -486,7 +472,7 @@ class ChunkCache:
             return None
 
     def _evict_surplus(self, name: str, chunks: int) -> None:
-        """Evict surplus chunks of a segment; the `eager` strategy evicts chunks during trims instead."""
+        """Evict surplus chunks now, except under the `eager` strategy, which evicts during trims."""
         most = self._rule.compute_max_chunks(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -507,7 +493,7 @@ class ChunkCache:
 
 
 def _hold_range(path: str, file: CachedFile, span: ByteSpan) -> HeldBytes | None:
-    """Return cached bytes; evict a damaged file and return `None`."""
+    """Hold cached bytes; evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)
@@ -542,11 +528,11 @@ class PrefetchBudget:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def has_left(self, count: int) -> bool:
-        """Return whether `count` bytes are left."""
+        """Whether `count` bytes are left."""
         return self.left >= count
 
     def add(self, count: int) -> None:
-        """Add bytes to the budget; a negative `count` uses them. Urgent reads may exceed the budget."""
+        """Add bytes; a negative `count` uses them. Urgent reads may exceed the budget."""
         with self._lock:
             self.left += count
 

@@ -1,7 +1,7 @@
 """Files, chunks, limits and eviction of the read cache.
 
-A finished file is renamed to its path, so readers never see a partial file. Readers share a lock on a file;
-an eviction locks it exclusively.
+A finished file is renamed to its path, so readers never see a partial file. Readers share a lock on a file; an eviction
+locks it exclusively.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CachedFile:
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # The file stays readable during its eviction.
+            with suppress(BlockingIOError):  # A file stays readable during its eviction.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
@@ -63,7 +63,7 @@ class CachedFile:
         return None
 
     def read(self, start: int, length: int) -> memoryview | None:
-        """Return bytes of the content, or `None` if a checksum is wrong."""
+        """Return bytes of the content; `None` if a checksum is wrong."""
         first, last = start // PIECE_BYTES, -(-(start + length) // PIECE_BYTES)
         begin, end = first * PIECE_BYTES, min(last * PIECE_BYTES, self.size)
         try:
@@ -76,7 +76,7 @@ class CachedFile:
         return content[start - begin : start - begin + length]
 
     def close(self) -> None:
-        """Close the file. Further calls do nothing."""
+        """Close the file. Repeatable."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -157,7 +157,7 @@ def _compute_checksums(content: memoryview) -> Iterable[bytes]:
 
 
 def compute_file_size(size: int) -> int:
-    """Return the file size, including checksums, for `size` bytes of content."""
+    """Return the file size, including checksums, of `size` bytes of content."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
@@ -172,9 +172,9 @@ DIRECTORY: Final = "cloud_storage_cache_directory"
 
 
 def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
-    """Return this machine's cache folder; `None` if no folder is usable.
+    """Return this machine's cache folder; `None` if none is usable.
 
-    A trim may delete anything in it. A folder of another user is rejected, since that user could replace its content.
+    A trim may delete anything in it. Another user's folder is rejected, since that user could replace its content.
     """
     declared = read_property(properties, DIRECTORY)
     if declared is not None:
@@ -222,7 +222,7 @@ class CacheLimits:
     trim_at: CacheUsage
 
     def find_trim_target(self, used: CacheUsage) -> CacheUsage | None:
-        """Return the usage to trim to; `None` if no threshold is exceeded."""
+        """Return the usage to trim to; `None` below all thresholds."""
         is_large, is_many = used.bytes > self.trim_at.bytes, used.objects > self.trim_at.objects
         if not (is_large or is_many):
             return None
@@ -233,7 +233,7 @@ class CacheLimits:
 
 
 def read_cache_limits(properties: Mapping[str, str], disk_bytes: int) -> CacheLimits:
-    """Return the cache's limits; the smaller of the limits in bytes and in percent applies."""
+    """Return the cache's limits; of bytes and percent, the smaller applies."""
     usable = int(disk_bytes * (1 - _read_number(properties, "disk_reservation_percent") / 100))
     size = int(_read_number(properties, "cloud_storage_cache_size"))
     percent = _read_number(properties, "cloud_storage_cache_size_percent")
@@ -296,7 +296,7 @@ class ByteSpan:
 def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[ByteSpan, ...]:
     """Divide a segment into chunks of at most `chunk_bytes`.
 
-    Row groups, which end at borders, are split only if they are larger.
+    Only row groups larger than that are split; they end at `borders`.
     """
     cuts = [0]
     for begin, end in pairwise([0, *borders, size]):
@@ -324,7 +324,7 @@ class PendingReaders:
         self._counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def add(self, segment: str, starts: Iterable[int]) -> None:
-        """Register a reader; `starts` are the first bytes of the chunks that it will read."""
+        """Register a reader; `starts` are the first bytes of the chunks to read."""
         with self._lock:
             self._counts[segment].update(starts)
 
@@ -354,7 +354,6 @@ class HydratedChunk:
 
     start: int
     used_ns: int
-    """Time of the last use."""
     is_shared: bool = False
     needed_by: int = 0
 
@@ -383,10 +382,10 @@ class EvictionRule:
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
-        """Return a segment's chunks to evict, in order; chunks that a reader has open stay.
+        """Return a segment's chunks to evict, in order; those that a reader has open stay.
 
-        `eager` evicts all chunks; `capped` evicts surplus chunks. `predictive` evicts surplus chunks with the
-        fewest pending readers first, then the least recently used.
+        `eager` evicts all; `capped` evicts surplus chunks; `predictive` evicts surplus chunks with the fewest pending
+        readers first, then the least recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]
         if self.strategy == "eager":

@@ -1,7 +1,7 @@
 """Store a cluster's metadata in object storage, to restore a lost cluster.
 
-A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register. If another
-process is faster, the swap fails.
+A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register. The swap
+fails if another process was faster.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EmbeddedMetadata(StoredMetadata):
 
 
 def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMetadata | None:
-    """Return a cluster's stored metadata; `None` if none is stored."""
+    """Return a cluster's stored metadata, or `None`."""
     stored = read_metadata(storage, cluster_id, _SHAPES)
     if stored is None:
         return None
@@ -84,12 +84,12 @@ def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMeta
 
 @dataclass(slots=True)
 class MetadataUpdate:
-    """Result of one update of the metadata."""
+    """Result of one metadata update."""
 
     written: dict[str, int] = field(default_factory=dict)
     """Bytes of each written part."""
     errors: list[ReconcilerError] = field(default_factory=list)
-    """Errors of unreadable groups, which keep their stored offsets."""
+    """Errors of unreadable groups, whose stored offsets stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MetadataWriter:
-    """Stores one cluster's metadata. Several processes may run at once."""
+    """Stores a cluster's metadata. Several processes may run at once."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -114,11 +114,11 @@ class MetadataWriter:
     def update_stored(self, *, checks: bool = False) -> MetadataUpdate:
         """Update the stored metadata.
 
-        Without changes this takes one GET, two listings and one read of the catalog. `checks` also reads the stored
-        parts and replaces damaged ones.
+        Without changes this takes one GET, two listings and a read of the catalog. `checks` also reads stored parts and
+        replaces damaged ones.
         """
         register = open_metadata_register(self.storage, self.cluster_id)
-        held = self._read_register(register)  # A process that reads the register later has newer contents.
+        held = self._read_register(register)  # Processes that read the register later have newer contents.
         listed = {listing.key: listing.size for listing in self.storage.list(build_metadata_prefix(self.cluster_id))}
         before = {} if held is None else self._find_intact_parts(parse_parts(held), listed, checks=checks)
         done = MetadataUpdate()
@@ -126,7 +126,7 @@ class MetadataWriter:
         mark = _compute_mark(groups)
         known = before.get(GROUPS_PART)
         read = None if known is not None and known.mark == mark else self._read_groups(groups, known, done)
-        # The catalog is read last, so that it has the groups' topics.
+        # The catalog is read last, to include the groups' topics.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
@@ -157,11 +157,6 @@ class MetadataWriter:
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
-        """Read the register; return `None` if it is missing or damaged.
-
-        Raises:
-            NewerFormatError: A newer version wrote it.
-        """
         stored = self.storage.get(register.key)
         try:
             return register.read()
@@ -247,7 +242,6 @@ class MetadataWriter:
         listed: set[str],
         done: MetadataUpdate,
     ) -> None:
-        """Swap the register, then delete old unreferenced parts."""
         value = {
             "cluster_id": self.cluster_id,
             "serial": catalog.serial,
@@ -303,17 +297,17 @@ def _iter_entries(catalog: Catalog, part: str) -> Iterator[tuple[str, Json]]:
                 yield name, namespace.to_json()
         case "topics":
             for name, topic in catalog.topics.items():
-                yield name, _without_operation(topic).to_json()
+                yield name, _drop_operation(topic).to_json()
         case _:
             for name, link in catalog.links.items():
                 yield name, replace(link, status=ACTIVE, trouble=None, tasks={}).to_json()
 
 
-def _without_operation(topic: TopicEntry) -> TopicEntry:
+def _drop_operation(topic: TopicEntry) -> TopicEntry:
     mirror = None if topic.mirror is None else replace(topic.mirror, trouble=None, operation=None)
     return replace(topic, mirror=mirror, hold=None)
 
 
 def _may_store_property(key: str, value: str) -> bool:
-    """Return whether a property may be stored outside the cluster. Secrets may be stored only as references."""
+    """Whether a property may be stored; secrets only as references."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -49,7 +49,7 @@ class TierHousekeeping:
     """Decides whether a housekeeping job may run now. Thread-safe."""
 
     meter: RequestMeter
-    """Counts requests other than those of housekeeping."""
+    """Counts all requests except those of housekeeping."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
@@ -65,7 +65,7 @@ class TierHousekeeping:
     def begin_job(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
         """Start a job if storage is idle or the job is overdue; return whether it started.
 
-        `drains` starts the job even if storage is busy.
+        `drains` starts it even if storage is busy.
         """
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
@@ -79,7 +79,7 @@ class TierHousekeeping:
             return self.state in _WORKS
 
     def may_continue(self) -> bool:
-        """Return whether the running job may continue; it pauses while storage is busy."""
+        """Whether the running job may continue; it pauses while storage is busy."""
         with self._lock:
             is_idle = self._is_idle()
             if self.state is HousekeepingState.ACTIVE and not is_idle:
@@ -100,7 +100,7 @@ class TierHousekeeping:
                 self._counts["housekeeping_jobs_completed"] += 1
 
     def pop_counts(self) -> Mapping[str, int]:
-        """Return and reset the counters of `resources.vitals.COUNTER_HELP`."""
+        """Return and reset counters of `resources.vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
@@ -131,7 +131,7 @@ class HousekeepingTurn:
 
     @contextmanager
     def run_job(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the job may run."""
+        """Yield a function that tells whether the job may run."""
         if self.keeping is None:
             yield lambda: True
             return

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRewrite:
-    """Stored segments of one partition that no manifest references yet."""
+    """A partition's stored segments that no manifest references yet."""
 
     partition: RemotePartition
     cluster_id: str
@@ -59,7 +59,7 @@ class RemoteRewrite:
     """End of the offsets that a compaction searched for superseding records."""
 
     def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Return what a compaction removed, or what another rewrite replaced."""
+        """Return what a compaction removed, or another rewrite replaced."""
         before = list(holding)
         after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
@@ -89,7 +89,7 @@ def publish_remote(
 ) -> Gain | None:
     """Publish a rewrite by one swap, then delete the replaced segments; return `None` if nothing was published.
 
-    `put_ms` is the time when its oldest object was written.
+    The oldest object was written at `put_ms`.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -132,7 +132,6 @@ class _ManifestRewrite:
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
     def list_superfluous_pages(self, after: Manifest | None) -> list[str]:
-        """Return keys of pages that `after` does not reference; `None` means that no swap succeeded."""
         return [*(() if after is None else self._gone_pages), *self._spill.list_superfluous_pages(after)]
 
     def _write_leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
@@ -154,7 +153,7 @@ _MAGIC: Final = b"PAR1"
 
 
 class SegmentWriter(PartWriter):
-    """Writes remote segments; their index is the footer."""
+    """Writes remote segments; the footer serves as index."""
 
     def __init__(
         self,
@@ -188,7 +187,7 @@ class SegmentWriter(PartWriter):
 
 
 def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return a Parquet file's footer; this takes one or two requests."""
+    """Return a Parquet file's footer by one or two requests."""
     start = max(0, size - _LIKELY_FOOTER)
     tail = store.get_range(key, start, size - start)
     if len(tail) != size - start or not tail.endswith(_MAGIC) or parse_footer_length(tail) > size:
@@ -202,13 +201,13 @@ def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
 
 
 def parse_footer_length(tail: bytes) -> int:
-    """Return the footer's length, given the file's last eight bytes."""
+    """Return the footer's length, from the file's last eight bytes."""
     return int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRewrite:
-    """Stored parts of one partition that no head references yet."""
+    """A partition's stored parts that no head references yet."""
 
     partition: Partition
     replacements: tuple[Replacement, ...]
@@ -252,11 +251,11 @@ def publish_local(
 ) -> Gain | None:
     """Publish rewritten parts by one swap, then delete replaced objects; return `None` if nothing was published.
 
-    `put_ms` is the time when the oldest object was written.
+    The oldest object was written at `put_ms`.
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # Pages of all attempts, since an unanswered swap may succeed.
+    pages: dict[bytes, PageRef] = {}  # All attempts share pages, since an unanswered swap may succeed.
 
     def rewrite_head(head: Head) -> Head | None:
         nonlocal change
@@ -333,7 +332,7 @@ def count_bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -
 def write_rolled(
     store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: AppendRules
 ) -> PartitionRewrite:
-    """Store each segment to roll as one file; no head references them yet."""
+    """Store each segment to roll as one file; no head references it yet."""
     waiting = iter_segments_to_roll(
         iter_segments(iter_live_entries(store, head), policy.limits), stable=head.bounds.stable
     )

@@ -70,10 +70,10 @@ class OpenSegment:
 
     @property
     def outstanding(self) -> Iterable[ByteSpan]:
-        """Chunks that are in memory or being fetched."""
+        """Chunks in memory or being fetched."""
         return (*self._coming, *self._held)
 
-    def may_need(self, span: ByteSpan) -> bool:
+    def is_unrequested(self, span: ByteSpan) -> bool:
         """Whether a chunk was never requested and the segment is open."""
         return not self._is_closed and span not in self._seen
 
@@ -90,7 +90,7 @@ class OpenSegment:
         return chunks
 
     def fetch_chunk(self, span: ByteSpan) -> Future[HeldBytes]:
-        """Start to fetch a chunk; this may exceed the prefetch budget."""
+        """Start to fetch a chunk, even beyond the prefetch budget."""
         self._machine.ahead.add(-span.length)
         self._seen.add(span)
         cache, chunks = self._machine.cache, len(self._chunks)
@@ -170,10 +170,10 @@ class OpenSegment:
         return build_cache_name(self._source.store, build_index_key(self._source.key))
 
     def _fetch_index(self) -> bytes:
-        return self._machine.cache.get_small(self._build_index_name, self._read_index)
+        return self._machine.cache.get_whole_object(self._build_index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Return the segment's index, or its footer if the index is missing or invalid."""
+        """Return the index, or the footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(build_index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -224,7 +224,7 @@ def read_pieces(
 ) -> Generator[pa.RecordBatch]:
     """Yield the selected records in order.
 
-    Prefetching grows while the reader continues, so a single old record costs one chunk.
+    Prefetching grows while the reader continues; a single old record costs one chunk.
     """
     reader = _PieceReader(None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), pieces)
     try:
@@ -238,7 +238,7 @@ def read_pieces(
 
 
 def find_piece_offset_since(tier: RemoteTier | None, piece: LogPiece, since_ms: int) -> int | None:
-    """Return the first offset whose record is not older than a time in ms."""
+    """Return the first offset whose record is not older than a time in ms, or `None`."""
     if tier is None or not piece.is_remote:
         return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(get_machine_cache(tier.properties, tier.cache_folder), piece)
@@ -278,9 +278,7 @@ class _PieceReader:
         self._machine = machine
         self._pieces = iter(pieces)
         self._open: deque[OpenSegment] = deque()
-        """Open segments; the first is being read."""
         self._following: LogPiece | None = None
-        """First local piece."""
         self._failed: Exception | None = None
         """Error of the iterator, raised after all earlier pieces."""
         self._chunks = self._iter_wanted_chunks()
@@ -312,7 +310,7 @@ class _PieceReader:
             if self._next is None:
                 return
             segment, span = self._next
-            if segment.may_need(span):
+            if segment.is_unrequested(span):
                 if not self._may_request(span):
                     return
                 segment.fetch_chunk(span)
@@ -331,7 +329,7 @@ class _PieceReader:
         while segment is not None:
             following = self._open_next()  # The next index is fetched with this segment's chunks.
             for span in _find_wanted_chunks(segment):
-                if segment.may_need(span):
+                if segment.is_unrequested(span):
                     yield segment, span
             segment = following
 
@@ -374,7 +372,7 @@ def _accept_any(_head: Head | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicTiers:
-    """Locations of one topic's records, from one read of the catalog.
+    """Locations of a topic's records, from one read of the catalog.
 
     Offsets below the head's local start are read remotely.
     """
@@ -399,7 +397,7 @@ class TopicTiers:
         remote: RemoteTier | None,
         check_open: Callable[[Head | None], None] = _accept_any,
     ) -> TopicTiers:
-        """Find a topic by its id and last known name."""
+        """Find a topic by id and last known name."""
         full_name, topic_id = topic
         name = find_current_name(catalog, topic_id, full_name)
         entry = catalog.topics.get(name)

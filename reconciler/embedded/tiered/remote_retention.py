@@ -1,6 +1,6 @@
 """Retention of tiered partitions: expiry, eviction, truncation.
 
-Pages hold a manifest's oldest segments. They are read only if some of their segments expire and others stay.
+Pages hold a manifest's oldest segments. A page is read only if some of its segments expire and others stay.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from reconciler.embedded.segments.retention import (
     with_raised_start,
 )
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
-from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import read_property
@@ -57,7 +57,7 @@ _MAX_INLINE_GARBAGE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """New start offset, and the time of the next expiry; `due_ms` is `None` if nothing else expires."""
+    """New start offset, and when more expires; `due_ms` is `None` if nothing does."""
 
     start: int
     due_ms: int | None = None
@@ -71,7 +71,7 @@ class _ExpiryWalk:
     left: int
 
     def expires(self, item: Entry | PageRef) -> bool:
-        """Return whether a segment or page expires; a segment across the size limit does (F-R-017)."""
+        """Whether a segment or page expires; a segment across the size limit does (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
@@ -102,7 +102,7 @@ def plan_expiry(
 ) -> Expiry:
     """Return the log start after total retention (F-R-016).
 
-    Records below `start` always expire. `read` returns the entries of a page.
+    Records below `start` always expire. `read` returns a page's entries.
     """
     walk = _ExpiryWalk(policy, start, now_ms, manifest.stored_bytes)
     for page in manifest.pages:
@@ -124,7 +124,7 @@ def plan_expiry(
 
 @dataclass(frozen=True, slots=True)
 class ExpiredManifest:
-    """A manifest whose expired segments became garbage; `pages` are the keys of replaced pages."""
+    """A manifest whose expired segments became garbage; `pages` are keys of replaced pages."""
 
     manifest: Manifest
     segments: int
@@ -165,7 +165,7 @@ def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Ma
 
 
 def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """Write entries to pages. The oldest entries go to small pages, which later expiry reads."""
+    """Write the oldest entries to small pages, which later expiry reads."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -182,7 +182,7 @@ def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[En
 
 
 def must_truncate(manifest: Manifest, head: Head) -> bool:
-    """Whether the head was truncated and the manifest must be truncated, too."""
+    """Whether the manifest lacks the head's last truncation."""
     return manifest.epochs[-1][0] < head.last_cut_epoch
 
 
@@ -191,13 +191,10 @@ def truncate_manifest(
 ) -> Manifest | None:
     """Truncate a manifest to its head's last truncation; return the current manifest.
 
-    Uploads, expiry and compaction call this before they change a manifest. Segments above the new end become garbage; a
-    segment across it is rewritten. `makes` creates a missing manifest, so that an earlier upload cannot publish.
+    Uploads, expiry and compaction call this before they change a manifest. Segments above the new end become garbage;
+    one across it is rewritten. `makes` creates a missing manifest, so that an earlier upload cannot publish.
 
-    Return `None` if the manifest is missing, or has a newer tiered epoch.
-
-    Raises:
-        OwnershipLostError: Another cluster owns the partition.
+    Return `None` if the manifest is missing or has a newer tiered epoch.
     """
     manifest = read_manifest(swap.storage, place)
     if manifest is None and not makes:
@@ -270,7 +267,6 @@ class _ManifestTruncation:
         return written
 
     def delete_unnamed(self, after: Manifest | None) -> None:
-        """Delete written and replaced objects that `after` does not reference."""
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -279,7 +275,7 @@ class _ManifestTruncation:
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidates:
-    """Segments that may be evicted from the local tier, oldest first."""
+    """Segments that the local tier may drop, oldest first."""
 
     segments: tuple[Segment, ...] = ()
     beyond: int = 0
@@ -289,7 +285,7 @@ class EvictionCandidates:
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """Result of an eviction; `bytes` are stored bytes."""
+    """Result of an eviction, in stored bytes."""
 
     local_start: int
     segments: int
@@ -309,10 +305,10 @@ def build_local_policy(policy: CleanupPolicy) -> CleanupPolicy:
     )
 
 
-def find_evictable(
+def find_evictable_segments(
     store: ObjectStore, head: Head, policy: CleanupPolicy, same_below: Callable[[], int], *, now_ms: int
 ) -> EvictionCandidates:
-    """Return the segments that may be evicted from the local tier.
+    """Return the segments that the local tier may drop.
 
     They are closed and uploaded (F-R-021). In a compacted log the remote copy must be equal, since an older copy has
     records that compaction removed. `same_below` returns the offset below which both tiers are equal.
@@ -334,10 +330,10 @@ def find_evictable(
 def find_equal_end(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
     """Return the offset below which both tiers are equal."""
     remote = iter_entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
-    return compare_entries(iter_live_entries(store, head), remote, start=head.local_start)
+    return find_first_differing_offset(iter_live_entries(store, head), remote, start=head.local_start)
 
 
-def compare_entries(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
+def find_first_differing_offset(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
     """Return the offset below which offsets, digests and tombstone horizons are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
@@ -350,9 +346,9 @@ def compare_entries(local: Iterable[Entry], remote: Iterable[Entry], *, start: i
 
 
 def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
-    """Remove segments from the local tier by one swap, then delete their parts; return `None` if nothing was removed.
+    """Remove segments from the local tier by one swap, then delete their parts; return `None` if nothing changed.
 
-    If another process replaced a part, this part and all later ones stay.
+    If another process replaced a part, it and all later ones stay.
     """
     chosen = {entry.key for segment in segments for entry in segment.entries}
     spill = PageWriter(store, partition.topic_id, partition.number)
@@ -366,7 +362,7 @@ def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[
         remaining_pages.clear()
         if not gone:
             return None
-        after, emptied[:] = _without_local(store, head, gone[-1].last + 1, spill)
+        after, emptied[:] = _remove_local_entries(store, head, gone[-1].last + 1, spill)
         remaining_pages.update(page.key for page in after.pages)
         return after
 
@@ -381,7 +377,9 @@ def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[
     return EvictionResult(last + 1, count, sum(entry.bytes for entry in gone))
 
 
-def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
+def _remove_local_entries(
+    store: ObjectStore, head: Head, local_start: int, spill: PageWriter
+) -> tuple[Head, list[str]]:
     """Return the head without local entries below `local_start`, and keys of removed pages."""
     pages, emptied = select_pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
@@ -398,10 +396,10 @@ _RETRY_MS: Final = 10 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """One partition of a topic that was ever tiered.
+    """A partition of a topic that was ever tiered.
 
-    The head's start rises first, then the manifest's; then objects are deleted. Without uploads the remote segments
-    expire first.
+    The head's start rises first, then the manifest's; then objects are deleted. Without uploads, remote segments expire
+    first.
     """
 
     store: ObjectStore
@@ -416,11 +414,7 @@ class TieredPartition:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def apply_retention(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
-        """Apply retention; return the result, or when to check again.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Apply retention; return the result, or when to check again."""
         uploaded_to = head.uploaded_to
         head, manifest = self.read_agreeing_state(head)
         total = self._plan_total_expiry(head, manifest, now_ms)
@@ -431,21 +425,19 @@ class TieredPartition:
             if newer_head is None:
                 return gone, None
             head, manifest = self.read_agreeing_state(newer_head)
-        free = find_evictable(self.store, head, self.policy, lambda: self.find_equal_end(head, manifest), now_ms=now_ms)
+        free = find_evictable_segments(
+            self.store, head, self.policy, lambda: self.find_equal_end(head, manifest), now_ms=now_ms
+        )
         evicted = evict_segments(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:
             return _combine_results(head, gone, evicted), None
-        local_ms = _find_next_local_ms(free.segments, self.policy) if self._is_strict else None
+        local_ms = _find_next_local_expiry_ms(free.segments, self.policy) if self._is_strict else None
         if (self._is_strict and free.is_held) or head.uploaded_to < uploaded_to:
             local_ms = now_ms + _RETRY_MS
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
     def read_own_manifest(self) -> Manifest:
-        """Return the current manifest; an empty one if it is missing.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Return the current manifest; an empty one if it is missing."""
         current = None if self.remote is None else read_manifest(self.remote.storage, self.place)
         if current is None or self.remote is None:
             return Manifest(self.tiering.location.cluster_id)
@@ -458,7 +450,7 @@ class TieredPartition:
         if self.remote is not None and must_truncate(manifest, head):
             settled = truncate_manifest(self._make_swap(self.remote), self.place, head)
             manifest = Manifest(manifest.owner) if settled is None else settled
-        if self.remote is None or not lacks_uploaded(manifest, head):
+        if self.remote is None or not lacks_uploaded_records(manifest, head):
             return head, manifest
         return replace(head, uploaded_to=manifest.end), Manifest(manifest.owner)
 
@@ -508,7 +500,6 @@ class TieredPartition:
         )
 
     def _count_remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
-        """Return the stored bytes of an offset range."""
         total = 0
         for page in manifest.pages:
             if start <= page.base and page.last < stop:
@@ -565,9 +556,9 @@ class TieredPartition:
 
 
 def _sum_garbage(manifest: Manifest) -> tuple[int, int, int]:
-    """Return the number of segments, records and bytes of garbage.
+    """Return segments, records and bytes of garbage.
 
-    Records count only if the manifest is empty; otherwise they were rewritten, or counted before.
+    Records count only if the manifest is empty; otherwise they were rewritten or already counted.
     """
     garbage = manifest.garbage
     is_emptied = not (manifest.pages or manifest.entries)
@@ -589,7 +580,7 @@ def _combine_results(head: Head, gone: ExpiryResult | None, evicted: EvictionRes
     )
 
 
-def _find_next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
+def _find_next_local_expiry_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
     limit = build_local_policy(policy).retention_ms
     return None if limit == UNLIMITED or not segments else segments[0].max_ts + limit + 1
 
@@ -599,7 +590,7 @@ _WHOLE: Final = 100.0
 
 
 def measure_disk_under(store: ObjectStore) -> int | None:
-    """Return the size of a store's disk in bytes; `None` if the store has no disk."""
+    """Return the size of a store's disk in bytes; `None` without a disk."""
     if not store.url.startswith(_FOLDER):
         return None
     return shutil.disk_usage(store.url.removeprefix(_FOLDER)).total
@@ -608,7 +599,7 @@ def measure_disk_under(store: ObjectStore) -> int | None:
 def read_local_capacity(properties: Mapping[str, str], disk_bytes: int | None) -> int | None:
     """Return the capacity for local data in bytes (F-R-024); `None` means no limit.
 
-    The smaller target applies. The default percentage leaves space for cache and reservation (F-R-025).
+    The smaller target applies. The default percentage leaves space for the cache and a reserve (F-R-025).
     """
     limits: list[int] = []
     in_bytes = read_property(properties, "retention_local_target_capacity_bytes")
@@ -628,9 +619,9 @@ def _read_percent(properties: Mapping[str, str]) -> float:
 
 
 def plan_evictions(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
-    """Return how many segments to evict per partition, to free `excess` bytes.
+    """Return how many segments to evict per partition to free `excess` bytes.
 
-    Segments beyond their local target are evicted first, then the oldest segments.
+    Those beyond their local target go first, then the oldest.
     """
     counts = [0] * len(candidates)
     waiting = [_rank(candidate, 0, number) for number, candidate in enumerate(candidates) if candidate.segments]

@@ -41,7 +41,7 @@ from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import find_tiering, get_topic_location
 from reconciler.embedded.segments.head import read_head
-from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.register import create_mark
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
@@ -60,7 +60,7 @@ class RemoteDeletion:
     cluster_id: str
 
     def delete_location(self, location: TopicLocation, storage_id: str | None) -> None:
-        """Delete all manifests at a location and the objects that they reference."""
+        """Delete all manifests at a location, with the objects that they reference."""
         check_storage_given(self.storage, storage_id)
         if self.storage is None or storage_id is None:
             return  # The cluster was never bound to object storage.
@@ -108,7 +108,7 @@ def _list_partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[
 
 
 MIN_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Minimum age of swept objects; writers reference objects within half a day."""
+"""Minimum age of swept objects; writers reference them within half a day."""
 _BATCH: Final = 1000
 
 LocationId = tuple[str, int]
@@ -136,9 +136,9 @@ class _FolderResult:
 def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
     """Delete objects older than a day that no manifest references; return their number and bytes.
 
-    Objects are listed before references are read, and deleted after that. The sweep covers locations that this cluster
-    created or mounted, except detached ones and those being handed over. If a manifest is missing, objects are deleted
-    only if neither catalog nor object storage knows the topic. If a manifest is an older copy, no objects are deleted.
+    Objects are listed before references are read. The sweep covers locations that this cluster created or mounted,
+    except detached ones and those being handed over. If a manifest is missing, objects are deleted only if neither
+    catalog nor object storage knows the topic; if it is an older copy, none are deleted.
     """
     storage = remote.storage
     old_ms = storage.read_clock_ms() - MIN_AGE_MS
@@ -174,7 +174,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
 def _find_foreign_locations(
     storage: ObjectStore, forgotten: Collection[LocationId], cluster_id: str
 ) -> set[LocationId]:
-    """Return forgotten locations that other clusters own; their objects may be the last copy."""
+    """Return forgotten locations that other clusters own, whose objects may be a last copy."""
     foreign: set[LocationId] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = parse_mountable_key(listed.key)
@@ -279,10 +279,10 @@ class _FolderCheck:
         )
 
     def _may_need_unnamed(self, folder: _PartitionFolder, manifest: Manifest) -> bool:
-        """Return whether the manifest is older than the folder, so that unreferenced objects may be needed."""
+        """Whether the manifest is older than the folder, so that unreferenced objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
-        return head is not None and lacks_uploaded(manifest, head)
+        return head is not None and lacks_uploaded_records(manifest, head)
 
 
 def _iter_named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:

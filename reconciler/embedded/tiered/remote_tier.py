@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RequestSlots:
-    """Slots for concurrent requests of this process. Thread-safe.
+    """Slots for this process's concurrent requests. Thread-safe.
 
     Uploads may use all free slots, but only their share while downloads wait.
     """
@@ -82,7 +82,7 @@ def get_request_slots(url: str, limit: int) -> RequestSlots:
 
 
 def limit_connections(storage: ObjectStore, limit: int) -> LimitedStore:
-    """Return a storage with limited concurrent requests."""
+    """Limit a storage's concurrent requests."""
     return LimitedStore(unwrap_store(storage), limit)
 
 
@@ -106,7 +106,7 @@ class LimitedStore(WrappedStore):
         return get_request_slots(self.inner.url, self._limit)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object, or `None` if it is missing."""
+        """Return an object; `None` if it is missing."""
         with self.connections.hold_for_download():
             return super().get(key)
 
@@ -163,24 +163,26 @@ class RemoteTier:
 def build_remote_tier(
     storage: ObjectStore | None, cluster_id: str, cluster: ClusterEntry, cache_folder: str | None = None
 ) -> RemoteTier | None:
-    """Return a cluster's remote tier; `None` if it has no object storage."""
+    """Return a cluster's remote tier; `None` without object storage."""
     if storage is None or cluster.storage_id is None:
         return None
     connections = int(read_property(cluster.properties, _CONNECTIONS) or 1)
     return RemoteTier(limit_connections(storage, connections), cluster_id, cluster.properties, cache_folder)
 
 
-def lacks_uploaded(manifest: Manifest | None, head: Head) -> bool:
+def lacks_uploaded_records(manifest: Manifest | None, head: Head) -> bool:
     """Whether a manifest is an older copy that lacks uploaded records.
 
-    Read the head first. Records below the log start do not count.
+    Read the head before the manifest. Records below the log start do not count.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
 
-def check_has_uploaded(manifest: Manifest | None, head: Head, partition: RemotePartition, where: object) -> None:
+def check_has_uploaded_records(
+    manifest: Manifest | None, head: Head, partition: RemotePartition, where: object
+) -> None:
     """Reject a manifest that lacks uploaded records; `where` names topic and partition."""
-    if not lacks_uploaded(manifest, head):
+    if not lacks_uploaded_records(manifest, head):
         return
     problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"
     message = f"{where}: {partition.key} {problem}, and everything below offset {head.uploaded_to} was uploaded"

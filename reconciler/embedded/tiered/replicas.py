@@ -1,7 +1,4 @@
-"""Read replicas: topics that read another cluster's topic from object storage.
-
-Replicas show only uploaded records.
-"""
+"""Read replicas: topics that read another cluster's topic from object storage."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def read_replica_source(storage: ObjectStore, location: TopicLocation) -> RecoverableTopic:
-    """Return the topic at a location; this takes one GET."""
+    """Return the topic at a location by one GET."""
     topic = find_topic_at(storage, location)
     return RecoverableTopic(str(topic.location), topic.name, topic.partitions)
 
@@ -56,9 +53,9 @@ def create_replica_topic(
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """One cluster's read replicas. Several processes may run at once.
+    """A cluster's read replicas. Several processes may run at once.
 
-    A head is read before its manifest, and swapped only if unchanged. So a slow process never restores an older end.
+    A head is read before its manifest, and swapped only if unchanged, so a slow process never restores an older end.
     """
 
     store: ObjectStore
@@ -68,7 +65,7 @@ class Replicas:
     is_stopped: Callable[[], bool] = lambda: False
 
     def refresh_wanted(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted replicas; return the number of changed partitions, or the error, by topic id.
+        """Refresh wanted replicas; return the number of changed partitions, or the error, by topic id.
 
         This takes one GET per topic and partition.
         """

@@ -31,7 +31,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     publish_remote,
     read_footer,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 
@@ -94,11 +94,7 @@ class PartitionScrub:
         return remote_partition(self.tiering.location, self.number)
 
     def scrub_partition(self, head: Head) -> list[ScrubFinding]:
-        """Check all referenced objects; repair and return faults.
-
-        Raises:
-            OwnershipLostError: Another cluster owns the partition.
-        """
+        """Check all referenced objects; repair and return faults."""
         storage, alone = self.remote.storage, OffsetRange(head.start, max(head.start, head.local_start))
         try:
             manifest = read_manifest(storage, self._place)
@@ -107,7 +103,7 @@ class PartitionScrub:
         if manifest is None:
             return [self._report_short_manifest(0, head, "it is not there")] if head.uploaded_to or alone.length else []
         check_manifest_owner(self._place, manifest, self.remote.cluster_id)
-        if lacks_uploaded(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
+        if lacks_uploaded_records(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
             why = f"it ends at offset {manifest.end}, and everything below {head.uploaded_to} was uploaded"
             return [self._report_short_manifest(manifest.end, head, why)]
         sizes = {listed.key: listed.size for listed in storage.list(f"{self._place.key_prefix}/")}
@@ -190,7 +186,7 @@ class PartitionScrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
-        """Upload a segment's local records again; return no entries if compaction removed all records."""
+        """Upload a segment's local records again, if compaction left any."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 Failure: TypeAlias = ReconcilerError | None
 
 _MAX_LISTINGS: Final = 100
-"""Maximum number of topics listed one by one; beyond it, all heads are listed at once."""
+"""Maximum number of topics to list one by one; beyond it, one listing reads all heads."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
-    """Delete the objects of marked topics, then the marks; return the number of topics."""
+    """Delete the objects of marked topics, then the marks; return how many topics."""
     read = catalog.read()
     marked = read.deletions
     if not marked:
@@ -112,10 +112,10 @@ def finish_disablings(
     *,
     may_go_on: Callable[[], None] = _never_stop,
 ) -> int:
-    """Complete the disabling of tiering of all topics; return the number of topics (KIP-950).
+    """Finish disabling the tiering of topics; return how many (KIP-950).
 
-    Each partition's head and then its manifest change under the committed tiered epoch. Then the catalog commits
-    DISABLED and a higher epoch. After a crash each step can be repeated (F-K-063).
+    Each partition's head, then its manifest, change under the committed tiered epoch. Then the catalog commits DISABLED
+    and a higher epoch. After a crash each step can be repeated (F-K-063).
 
     `retain` only raises the manifest's epoch, which prevents earlier uploads from publishing (F-K-056). `delete` raises
     the log start to the local start (F-K-061) and makes remote segments garbage (F-K-062). The same swap lowers the

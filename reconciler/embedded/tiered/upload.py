@@ -29,7 +29,7 @@ from reconciler.embedded.tiered.object_rewrites import (
     merge_digests,
     read_footer,
 )
-from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
@@ -47,12 +47,12 @@ _UPLOAD_THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class UploadBatch:
-    """Stored segments of one partition that no manifest references yet."""
+    """A partition's stored segments that no manifest references yet."""
 
     partition: Partition
     remote: RemotePartition
     offsets: OffsetRange
-    """Offsets that it covers; the manifest must end at their start."""
+    """Offsets covered; the manifest must end where they start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: TopicTiering
@@ -69,7 +69,7 @@ def iter_segments_to_upload(
 ) -> Iterator[Segment]:
     """Yield closed segments that end before the offset `stable`.
 
-    `takes_open` also yields the entries of the open segment that end before `stable`.
+    `takes_open` also yields the open segment's entries that end before `stable`.
     """
     for segment in iter_segments(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -83,7 +83,7 @@ def iter_segments_to_upload(
 
 @dataclass(frozen=True)
 class PartitionUpload:
-    """Copies one partition to object storage."""
+    """Copies a partition to object storage."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -93,11 +93,11 @@ class PartitionUpload:
 
     @property
     def remote(self) -> RemotePartition:
-        """Remote location of the partition."""
+        """The partition's remote location."""
         return remote_partition(self.tiering.location, self.partition.number)
 
     def upload_segments(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
-        """Store the segments of a range; no manifest references them yet."""
+        """Store a range's segments; no manifest references them yet."""
         # A truncation may have lowered the end.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
         # The first page may reference expired segments.
@@ -159,7 +159,7 @@ def read_agreeing_tiers(
     """Return head and manifest once they agree; `None` under a newer tiered epoch.
 
     They may differ after an interrupted upload, or if a restored cluster wrote other records. Digests are compared;
-    after a compaction, only end offsets are compared.
+    after a compaction, only end offsets.
     """
     remote = remote_partition(tiering.location, partition.number)
     look = 1
@@ -170,7 +170,7 @@ def read_agreeing_tiers(
             manifest = read_manifest(storage, remote)
         if head is None or max(head.tiered_epoch, manifest.tiered_epoch if manifest else 0) > tiering.epoch:
             return None
-        check_has_uploaded(manifest, head, remote, partition)
+        check_has_uploaded_records(manifest, head, remote, partition)
         if manifest is None:
             return None
         try:
@@ -232,10 +232,9 @@ _PREFIX: Final = "cloud_storage_upload_ctrl_"
 
 @dataclass(frozen=True, slots=True)
 class BacklogController:
-    """Coefficients and limits of the PD controller.
+    """Redpanda's PD controller: a larger backlog gives uploads more connections.
 
-    As in Redpanda, a larger backlog gives uploads more connections. An integral term would never decrease, since
-    backlogs are not negative.
+    An integral term would never decrease, since backlogs are not negative.
     """
 
     p_coeff: float = -2.0
@@ -266,12 +265,12 @@ class BacklogController:
 
 
 def compute_backlog_error(backlog_bytes: int, free_bytes: int) -> float:
-    """Return the controller's error: minus the backlog in thousandths of the free disk space."""
+    """Return minus the backlog, in thousandths of the free disk space."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
 def read_free_bytes(store: ObjectStore) -> int:
-    """Return the free bytes of a store's disk; the result is a constant for buckets."""
+    """Return the free bytes of a store's disk; a constant for buckets."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
@@ -292,7 +291,9 @@ def uploads_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
-def iter_outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
+def iter_outdated_stretches(
+    store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest
+) -> Iterator[Stretch]:
     """Yield outdated remote entries with their compacted local replacements, oldest first."""
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
@@ -321,7 +322,7 @@ def find_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, man
 
 
 def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
-    """Group overlapping entries of both tiers, oldest first."""
+    """Group both tiers' overlapping entries, oldest first."""
     tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
     last = -1
@@ -338,9 +339,9 @@ def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterato
 def upload_compacted_again(
     upload: PartitionUpload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
 ) -> PartitionRewrite:
-    """Upload replacements of outdated segments in a range; no manifest references them yet."""
+    """Upload replacements of a range's outdated segments; no manifest references them yet."""
     with delete_segments_on_error(remote.storage) as done:
-        for far, near in iter_outdated(upload.store, remote.storage, head, manifest):
+        for far, near in iter_outdated_stretches(upload.store, remote.storage, head, manifest):
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
                 done.append(Replacement.of(far, list(_build_successors(upload, far, near))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))
@@ -348,7 +349,7 @@ def upload_compacted_again(
 
 
 def _build_successors(upload: PartitionUpload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the new remote entries; nothing is copied if only the tombstone horizon differs."""
+    """Yield the new remote entries; copy nothing if only the tombstone horizon differs."""
     if list(map(_get_content, remote)) == list(map(_get_content, local)):
         yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(remote, local, strict=True))
     else:

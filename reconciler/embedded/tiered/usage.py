@@ -16,7 +16,7 @@ from reconciler.archives.objects import RESTORE_HINT
 from reconciler.archives.pages import PagedEntries, read_pages
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tiering_state import find_read_location, find_tiering, hides_remote_records
-from reconciler.embedded.catalog.topic_configs import find_set_configs
+from reconciler.embedded.catalog.topic_configs import find_explicit_configs
 from reconciler.embedded.keys import parse_head_key
 from reconciler.embedded.segments.head import REPLICA, Head, get_link_position, list_heads, read_head, read_heads
 from reconciler.embedded.segments.retention import SegmentLimits, iter_segments, read_cleanup_policy
@@ -61,7 +61,7 @@ class CountingStore(LoggingStore):
         self._lock = Lock()
 
     def pop_counts(self) -> Mapping[str, int]:
-        """Return and reset the counters of `vitals.COUNTER_HELP`."""
+        """Return and reset counters of `vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
@@ -112,7 +112,7 @@ def find_manifest_problem(
 ) -> UserError | None:
     """Return why a manifest cannot have all uploaded records, or `None`.
 
-    The head may be older than the manifest; then check again with a newer head.
+    If the head is older than the manifest, check again with a newer head.
     """
     if head.start >= head.uploaded_to:
         return None
@@ -148,7 +148,7 @@ class LogShare(NamedTuple):
 
 
 def estimate_within(item: PageRef | Entry, start: int, stop: int) -> LogShare:
-    """Return the size of the offsets from `start` to before `stop`."""
+    """Estimate the size of the offsets from `start` to before `stop`."""
     whole = item.last + 1 - item.base
     wanted = max(0, min(stop, item.last + 1) - max(start, item.base))
     records = item.digest.records if isinstance(item, Entry) else item.records
@@ -156,12 +156,12 @@ def estimate_within(item: PageRef | Entry, start: int, stop: int) -> LogShare:
 
 
 def estimate_below(paged: PagedEntries, offset: int) -> LogShare:
-    """Return the size of the log below an offset."""
+    """Estimate the size of the log below an offset."""
     return _estimate_range(paged, 0, offset)
 
 
 def estimate_remote_only(head: Head, manifest: Manifest | None) -> LogShare:
-    """Return the size of the records that only object storage has."""
+    """Estimate the size of records that only object storage has."""
     return LogShare() if manifest is None else _estimate_range(manifest, head.start, head.local_start)
 
 
@@ -196,7 +196,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """Reports one cluster's topic sizes, and problems in object storage."""
+    """Reports a cluster's topic sizes, and problems in object storage."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -204,7 +204,7 @@ class StorageReport:
     cluster_id: str
 
     def report_topics(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
-        """Yield the sizes of topics (full name → address), with problems in object storage.
+        """Yield topics' sizes (full name → address), with problems in object storage.
 
         This takes one listing, and one or two GETs per partition.
         """
@@ -229,7 +229,7 @@ class StorageReport:
             yield replace(report, tiering=tiering, partitions=partitions)
 
     def read_partitions(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
-        """Return the heads and manifests of topics."""
+        """Return topics' heads and manifests."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
             threads, wanted = CallPool(pool, 4 * _AT_ONCE), tuple(names)
             heads = self.read_heads(wanted, threads)
@@ -350,7 +350,7 @@ class StorageReport:
             read_property(properties, ENABLED) == _TRUE
             and self.catalog.cluster.storage_id is not None
             and tiering.state is TieringState.ENABLED
-            and read_switches(find_set_configs(self.catalog, name)).write
+            and read_switches(find_explicit_configs(self.catalog, name)).write
         )
         return TieringShown(
             get_tiering_mode(writes=is_writing, serves=tiering.serves),
@@ -364,7 +364,7 @@ class StorageReport:
 
 
 def get_tiering_mode(*, writes: bool, serves: bool) -> Mode:
-    """Return the tiering mode of a topic, by its switches."""
+    """Return a topic's tiering mode, by its switches."""
     if writes:
         return "full" if serves else "write_only"
     return "read_only" if serves else "disabled"
@@ -437,8 +437,7 @@ def measure_topic(
 ) -> TopicSize:
     """Measure a topic; records on both tiers count once.
 
-    `cuts` are the times of `older_bytes`. This takes one listing, one or two GETs per partition, and a few for large
-    pages.
+    `cuts` are the times of `older_bytes`. This takes a listing, and one or two GETs per partition.
     """
     heads = read_heads(store, topic_id)
     longest = sum(head.stored_bytes for head in heads.values()) // STRETCHES

@@ -15,9 +15,9 @@ from reconciler.embedded.link_groups import list_group_versions, read_group_offs
 from reconciler.embedded.link_side import (
     ClusterLinks,
     copy_rules,
+    create_matching_mirrors,
     list_access_rules,
     list_offered_topics,
-    make_mirrors,
     record_source_cluster,
     record_troubles,
     update_mirrors,
@@ -300,7 +300,7 @@ class EmbeddedSyncs:
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()
         return self._commit(
             f"create mirrors of link {link}",
-            lambda draft: make_mirrors(draft, link, sources, new_id=new_id, now_ms=now_ms),
+            lambda draft: create_matching_mirrors(draft, link, sources, new_id=new_id, now_ms=now_ms),
         )
 
     def sync_group_offsets(

@@ -34,7 +34,7 @@ from reconciler.embedded.mounts.mounts import (
     drive_or_undo,
     list_migrations,
 )
-from reconciler.embedded.mounts.outbound import count_pending_bytes
+from reconciler.embedded.mounts.outbound import count_bytes_to_upload
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import BEFORE_EXECUTED, MOUNT, NEXT_VERBS, UNMOUNT, MigrationState, is_in_progress
 from reconciler.planning.actions import ControlAction, Transition
@@ -377,7 +377,7 @@ class Migrations:
         state, is_inbound = MigrationState(migration.state), migration.direction == INBOUND
         left = None
         if not is_inbound and state in BEFORE_EXECUTED:
-            left = sum(count_pending_bytes(cluster.store, topic.topic_id) for topic in migration.topics)
+            left = sum(count_bytes_to_upload(cluster.store, topic.topic_id) for topic in migration.topics)
         waits = list(
             self._find_inbound_waits(cluster, migration)
             if is_inbound

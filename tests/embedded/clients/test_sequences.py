@@ -19,7 +19,7 @@ from reconciler.embedded.clients.sequences import (
     advance_sequence,
     find_batch_offsets,
     is_batch_stored,
-    record_producer,
+    update_producers,
 )
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_head
@@ -171,9 +171,9 @@ def test_a_producer_is_forgotten_after_a_day_in_which_no_other_appended(store: O
 
 def test_producers_that_come_once_do_not_swell_a_head() -> None:
     grown = Head(PRODUCERS)
-    grown = replace(grown, producers=record_producer(grown, ProducerIdentity("loader", is_lasting=True), 3, NOW))
+    grown = replace(grown, producers=update_producers(grown, ProducerIdentity("loader", is_lasting=True), 3, NOW))
     for number in range(2 * MAX_PASSING_PRODUCERS):
-        grown = replace(grown, producers=record_producer(grown, ProducerIdentity(f"p{number}"), 0, NOW))
+        grown = replace(grown, producers=update_producers(grown, ProducerIdentity(f"p{number}"), 0, NOW))
     assert len(grown.producers) == MAX_PASSING_PRODUCERS + 1
     assert grown.producers["loader"]["last"] == 3
     assert "p0" not in grown.producers
@@ -187,7 +187,7 @@ def taken(head: Head, batch: SequencedBatch) -> Head:
     entries = batch.mark_entries([Entry(0, batch.count - 1, 0, 0, 1, 0, "key", Digest(batch.count, 0, 0))])
     return replace(
         head.with_appended([entry.shift(head.end, 0) for entry in entries], end=head.end + batch.count),
-        producers=record_producer(head, batch.identity, batch.last, NOW),
+        producers=update_producers(head, batch.identity, batch.last, NOW),
     )
 
 

@@ -17,7 +17,7 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.retention import Segment
 from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
-    compare_entries,
+    find_first_differing_offset,
     measure_disk_under,
     plan_evictions,
     read_local_capacity,
@@ -128,14 +128,16 @@ def test_no_more_goes_than_is_needed(partitions: list[EvictionCandidates], exces
 def test_copies_agree_as_far_as_base_last_and_digest_are_the_same() -> None:
     local = [part(0), part(10), part(20)]
     remote = [replace(each, key="elsewhere", bytes=7, max_ts=3) for each in local]
-    assert compare_entries(local, remote, start=0) == 30
-    assert compare_entries(local, remote[:2], start=0) == 20
-    assert compare_entries(local, remote[1:], start=0) == 0
-    assert compare_entries(local, [remote[0], replace(remote[1], digest=Digest(9, 1, 1))], start=0) == 10
-    assert compare_entries(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
-    assert compare_entries([local[0], local[2]], remote, start=0) == 10
-    assert compare_entries([], remote, start=5) == 5
-    assert compare_entries(local[1:], [replace(remote[1], last=29)], start=5) == 10  # what lay below was compacted away
+    assert find_first_differing_offset(local, remote, start=0) == 30
+    assert find_first_differing_offset(local, remote[:2], start=0) == 20
+    assert find_first_differing_offset(local, remote[1:], start=0) == 0
+    assert find_first_differing_offset(local, [remote[0], replace(remote[1], digest=Digest(9, 1, 1))], start=0) == 10
+    assert find_first_differing_offset(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
+    assert find_first_differing_offset([local[0], local[2]], remote, start=0) == 10
+    assert find_first_differing_offset([], remote, start=5) == 5
+    assert (
+        find_first_differing_offset(local[1:], [replace(remote[1], last=29)], start=5) == 10
+    )  # what lay below was compacted away
 
 
 # -- a cluster that has too much

@@ -535,7 +535,7 @@ class Broken:
 
 _update, _work, _detach, _cut_over, _upload = (
     ownership.update_ownership,
-    OutboundSteps._do_state,
+    OutboundSteps._run_state,
     OutboundSteps._detach,
     InboundSteps._cut_over,
     TopicFlush.upload_missing,
@@ -653,7 +653,9 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "a topic is detached before its manifests are let go": Broken(
         "at once", ((OutboundSteps, "_detach", _detaches_first),)
     ),
-    "a topic is removed before it is detached": Broken("unmount died", ((OutboundSteps, "_do_state", _removes_first),)),
+    "a topic is removed before it is detached": Broken(
+        "unmount died", ((OutboundSteps, "_run_state", _removes_first),)
+    ),
     "a topic opens before it is taken over": Broken("mount died", ((InboundSteps, "_cut_over", _opens_first),)),
     "open transactions stay open": Broken("unmount died", ((OutboundSteps, "_end_transactions", _nothing),)),
     "the rest is not uploaded": Broken("unmount died", ((TopicFlush, "upload_missing", _closed_segments_alone),)),

@@ -46,14 +46,14 @@ class Lines(RecentHeads):
         self.is_over = False
         super().__init__()
 
-    def join_line(self, line: object, ours: PendingAppend) -> None:
-        super().join_line(line, ours)
+    def join_queue(self, line: object, ours: PendingAppend) -> None:
+        super().join_queue(line, ours)
         with self.changed:
             self.standing[line] += 1
             self.changed.notify_all()
 
-    def leave_line(self, line: object, ours: PendingAppend) -> None:
-        super().leave_line(line, ours)
+    def leave_queue(self, line: object, ours: PendingAppend) -> None:
+        super().leave_queue(line, ours)
         with self.changed:
             self.standing[line] -= 1
 
@@ -422,9 +422,9 @@ def test_a_process_that_dies_at_any_write_loses_nothing_that_was_said_and_leaves
 
 def test_heads_travel_without_what_is_known_and_without_those_who_wait() -> None:
     heads = RecentHeads()
-    heads.join_line("line", PendingAppend(lambda head, _epoch: head, "mark", 1))
+    heads.join_queue("line", PendingAppend(lambda head, _epoch: head, "mark", 1))
     alone = PendingAppend(lambda head, _epoch: head, "mark", 1)
-    copy.deepcopy(heads).join_line("line", alone)
+    copy.deepcopy(heads).join_queue("line", alone)
     assert alone.turn.is_set()
 
 
@@ -443,7 +443,7 @@ def wanted():
     return PendingAppend(lambda head, epoch: head, "mark", 1)
 
 heads, before, ours = RecentHeads(), wanted(), wanted()
-heads.join_line("line", before)
+heads.join_queue("line", before)
 heads._lock.acquire()
 child = os.fork()
 if child == 0:

@@ -532,7 +532,7 @@ class Broken:
 _put, _publish = PartitionUpload.upload_segments, UploadJob.publish_uploads
 _expire, _evictable, _evict = (
     TieredPartition.expire_to,
-    remote_retention.find_evictable,
+    remote_retention.find_evictable_segments,
     remote_retention.evict_segments,
 )
 _publish_remote, _write_merged, _finish = roll.publish_remote, SegmentMerge._write_merged, Recoveries._finish_topic
@@ -659,7 +659,7 @@ VARIANTS: Mapping[str, Broken] = {
     "eviction takes what was never uploaded": Broken(
         "retention before any upload",
         (
-            (remote_retention, "find_evictable", _all_is_uploaded),
+            (remote_retention, "find_evictable_segments", _all_is_uploaded),
             (remote_retention, "swap_head", _swaps_as_if_all_were_uploaded),
         ),
     ),
