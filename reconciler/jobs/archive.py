@@ -1,7 +1,7 @@
 """Archive a log into object storage, and restore it.
 
-Most records are copied and compared while producers write. The job then blocks producers and copies the rest. An
-interrupted archive continues at the ends of its manifests.
+Most records are copied and compared while producers write. Then producers are blocked and the rest is copied. An
+interrupted job continues at the ends of the manifests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PASSES: Final = 3
 
 @dataclass(frozen=True)
 class ArchiveJob:
-    """A topic to archive, with the logs to read and write."""
+    """A topic to archive, and its logs."""
 
     name: str
     source: TopicLog
@@ -37,16 +37,16 @@ class ArchiveJob:
     copy: TopicLog
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
-    """Blocks all producers of the source and returns each partition's end offset."""
+    """Blocks all producers of the source, and returns end offsets by partition."""
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
-    """Stored bytes. Producers are blocked after a pass that copies at most this much."""
+    """Producers are blocked after a pass that copies at most this number of stored bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """Size of an archive, and the source's offsets at the comparison."""
+    """Size of an archive, and the source's compared offsets."""
 
     bounds: Mapping[int, Bounds]
     records: int
@@ -59,7 +59,7 @@ def archive_records(job: ArchiveJob) -> ArchiveResult:
     Raises:
         UserError: The archive differs from its source.
         SourceChangedError: The source was recreated.
-        RetryableError: A producer cannot be blocked, a transaction stays open, or Spark failed.
+        RetryableError: A producer cannot be blocked, a transaction is open, or Spark failed.
         IncompleteError: The job was stopped; records in manifests stay.
     """
     topic_id = job.source.topic_id
@@ -73,7 +73,7 @@ def archive_records(job: ArchiveJob) -> ArchiveResult:
 
 
 def archive_while_written(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
-    """Copy and compare while producers write. Return the records, stored bytes and compared end offsets."""
+    """Copy and compare while producers write. Return records, stored bytes and compared end offsets."""
     topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
     for _ in range(_PASSES):
@@ -128,7 +128,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
-# The restored topic has new offsets.
+# A restored topic has new offsets, so records are compared by order.
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class RestoreJob:
 
 
 def restore_records(job: RestoreJob) -> CopyResult:
-    """Copy missing records, and compare all records.
+    """Copy the records that a restored topic lacks, and compare all records.
 
     Raises:
-        UserError: The restored topic differs; another process may have written to it.
+        UserError: The restored topic differs from the archive.
         RetryableError: Spark failed, or brokers do not answer.
         IncompleteError: The job was stopped; committed records stay.
     """
@@ -176,7 +176,7 @@ def _compare_restored(job: RestoreJob) -> None:
 def map_group_offsets(
     groups: Mapping[str, Mapping[int, int]], target_of: Callable[[int, int], int | None]
 ) -> dict[str, dict[int, int]]:
-    """Return the groups' offsets in a copy. `target_of` maps a partition and source offset to the copy's offset."""
+    """Return groups' offsets in a copy. `target_of` maps a partition and source offset to the copy's offset."""
     return {
         group: {
             number: target

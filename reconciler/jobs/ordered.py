@@ -44,7 +44,7 @@ _DESCRIPTION: Final = "reconciler: compare records"
 
 
 def compute_digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
-    """Return the digest of offset ranges by reading every record."""
+    """Return the digest of offset ranges by reading their records."""
     work = [
         piece
         for number, offsets in ranges.items()
@@ -64,16 +64,16 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A missing record is no difference if it is a tombstone or superseded, and the log was compacted beyond its offset. The
-# superseding record is checked by the same rule.
+# A missing record is no difference if compaction may have removed it: the log is compacted beyond the record's offset,
+# and the record is a tombstone or has a successor with the same key.
 
 
 _MAX_HELD: Final = 2_000_000
-"""Maximum number of missing records in memory. Beyond it, logs are read again."""
+"""Maximum number of missing records in memory. Their successors are then searched in the logs."""
 
 
 def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
-    """Compare the records of disputed partitions in threads or in one Spark job."""
+    """Compare the records of disputed partitions, in this process or in a Spark job."""
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.list_pieces())
     if not whole or not engine.starts_spark(stored):
@@ -88,7 +88,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
 
 
 def explain_pair(left: Records, right: Records, pair: PartitionPair) -> DisputeResult:
-    """Compare all records at offsets that both logs have."""
+    """Compare the records at common offsets, and find out which differences compaction explains."""
     if pair.left is None or pair.right is None:
         return DisputeResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
@@ -216,21 +216,21 @@ def _min_offset(*offsets: int | None) -> int | None:
 
 
 def find_compacted_to(log: TopicLog, partition: int) -> int:
-    """Return the offset below which superseded records may be missing. Brokers do not report it."""
+    """Return the offset below which superseded records may be missing; unlimited if a log does not report it."""
     if isinstance(log, CompactingLog):
         return MAX_OFFSET if log.may_lack_records() else 0
     return log.read_bounds([partition])[partition].compacted_to
 
 
 def read_compacted_bounds(log: TopicLog, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-    """Return the offsets of partitions and the offsets up to which they are compacted."""
+    """Return bounds by partition, with unlimited `compacted_to` if a log does not report it."""
     if isinstance(log, CompactingLog) and log.may_lack_records():
         return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.read_bounds(only).items()}
     return log.read_bounds(only)
 
 
 def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> DisputedPartition | None:
-    """Align a copy with its source by their offset map. Return `None` without a map or without compaction."""
+    """Renumber a copy by the offset map. Return `None` without a map or without compaction."""
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
         return None
@@ -245,7 +245,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
 
 
 def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
-    """Return the copy's offset of the first difference."""
+    """Return the copy's offset at the first difference."""
     first = why.first_difference
     if first is None:
         return why.foreign
@@ -284,7 +284,7 @@ class _SourceOrderLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Transaction markers leave different gaps, so records are compared by position.
+# Transaction markers make different gaps, so records are compared by position.
 
 
 _MAX_LOCATED: Final = 10
@@ -311,7 +311,7 @@ class _PieceDigest:
 def verify_renumbered(
     engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = ignore_progress
 ) -> Comparison:
-    """Compare ranges of two logs by the order of records. `progress` counts records of the right log."""
+    """Compare ranges of two logs by the order of records. `progress` counts the right log."""
     logs = (left, right)
     ranges = [(number, (span.left, span.right)) for number, span in sorted(spans.items())]
     work = [
@@ -334,7 +334,7 @@ def verify_renumbered(
 
 
 def make_whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
-    """Return the complete ranges of all partitions of two logs. A missing partition has an empty range."""
+    """Return the complete ranges of all partitions; empty for a missing partition."""
 
     def to_range(bounds: Bounds | None) -> OffsetRange:
         return OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.start, bounds.stable)
@@ -407,7 +407,6 @@ def _compare_in_order(
 def _explain_differences(
     engine: Engine, logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], results: Sequence[PartitionComparison]
 ) -> list[PartitionComparison]:
-    """Explain differences between logs of brokers, because brokers compact at any time."""
     doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
     whys = explain_differences(engine, [doubt for doubt in doubts if doubt is not None])
     explained_results = []
@@ -447,7 +446,7 @@ def find_agreed_ends_by_map(
     maps: Mapping[int, OffsetMap],
     ends: Mapping[int, int],
 ) -> dict[int, int]:
-    """Return, for each source partition, the first offset at which the copy differs, or its end.
+    """Return, by partition, the first source offset at which the copy differs, or the offset in `ends`.
 
     Records that retention or compaction removed are ignored.
     """

@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions, with one shuffle by target partition.
 
-A shuffle row holds a source batch's records for one target partition as Arrow data. One task writes each target
-partition from all sources, each source in offset order. The sink stores its position in each source.
+A shuffle row holds a batch's records for one target partition as Arrow data. One task writes each target partition from
+all source partitions in offset order. The sink stores its position in each source partition.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 TargetRow: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
 """Target partition, share, source partition, first source offset, records.
 
-The share is the part of the source's records in this round up to the row's end.
+The share is where the row ends in the source partition's range, from 0 to 1.
 """
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""Records per shuffle row. More make consumer groups reread more, fewer make writes slower."""
+"""Records per shuffle row. With more, consumer groups reread more; with fewer, writes are slower."""
 _ROWS_A_BATCH: Final = 32
 """Shuffle rows per Arrow batch."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
@@ -52,10 +52,10 @@ def copy_by_key(
     until: Mapping[int, int],
     progress: Report = ignore_progress,
 ) -> CopyResult:
-    """Copy the records that a sink lacks up to `until`, each once, to the partition of its key.
+    """Copy the records that a sink lacks up to `until`, each to the partition of its key.
 
     Raises:
-        UserError: The sink is no copy of the source, or an executor cannot reach one of them.
+        UserError: The sink is not a copy of the source, or an executor cannot reach one of them.
         IncompleteError: The copy was stopped; committed records stay.
         RetryableError: Spark or brokers failed, or another process copies the topic.
     """
@@ -96,7 +96,7 @@ class _RekeyJob:
         return find_missing_ranges(bounds, ends, self.until)
 
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Interleave the pieces of all partitions, so that records of similar times are together."""
+        """Interleave the pieces of all partitions, so that records of similar times stay together."""
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
             pieces = list(iter_pieces(number, offsets, self.source.list_extents(number, offsets)))
@@ -115,7 +115,7 @@ class _RekeyJob:
         try:
             outcomes = self._run_tasks(tasks, taken, through)
         except RetryableError as failure:
-            # A cancelled round looks like a failed one.
+            # A cancelled round raises the same error as a failed round.
             raise (_stopped_error() if self.engine.is_stopped() else failure) from failure
         tasks.budget.adapt(taken, self.engine.clock() - began, cores=tasks.cores)
         write_partitions, error = stage.split_outcomes(outcomes)
@@ -156,7 +156,7 @@ def _stopped_error() -> IncompleteError:
 
 
 def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
-    """Read each piece in a task and return the records by target partition."""
+    """Read each piece in a task; return records by target partition."""
     within = _find_ranges(pieces)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -170,18 +170,18 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
 
 
 def add_every_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Add an empty row for each target partition, so that every partition stores its position."""
+    """Add an empty row for each target partition, so that all store their positions."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 
 
 def sort_by_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Gather the rows of each target partition in one task, with sources interleaved."""
+    """Gather the rows of each target partition in one task, interleaving source partitions."""
     return rows.repartition(targets, "target").sortWithinPartitions("target", "place", "source", "offset")
 
 
 def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int]) -> DataFrame:
-    """Write each target partition in a task, and return the outcomes."""
+    """Write each target partition in a task; return the outcomes."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbered = (
@@ -199,7 +199,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
 
 
 _MAX_THREADS: Final = 16
-"""Maximum number of target partitions written in parallel, each with a separate producer."""
+"""Maximum number of target partitions written in parallel. Each has a producer."""
 
 
 def write_in_threads(
@@ -248,7 +248,7 @@ def _read_rows(
 
 
 def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[TargetRow]:
-    """Yield a batch's records by target partition. Records without a key stay together.
+    """Yield a batch's records by target partition. Records without a key go to the same target partition.
 
     `within` is the source partition's offset range in the round.
     """
