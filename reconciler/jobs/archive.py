@@ -36,7 +36,7 @@ class ArchiveJob:
     sink: StagedSink
     copy: TopicLog
     engine: Engine
-    shut_out: Callable[[], Mapping[int, int]]
+    block_producers: Callable[[], Mapping[int, int]]
     """Blocks all producers of the source, and returns end offsets by partition."""
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
@@ -64,9 +64,9 @@ def archive_records(job: ArchiveJob) -> ArchiveResult:
     """
     topic_id = job.source.topic_id
     records, stored, compared = archive_while_written(job)
-    ends = job.shut_out()
+    ends = job.block_producers()
     copied = _copy_and_compare(job, topic_id, ends, compared)
-    _check_whole(job, ends)
+    _check_all_archived(job, ends)
     source_bounds = job.source.read_bounds()
     bounds = {number: replace(source_bounds[number], stable=end, end=end) for number, end in ends.items()}
     return ArchiveResult(bounds, records + copied.records, stored + copied.bytes)
@@ -90,7 +90,7 @@ def _copy_and_compare(
 ) -> CopyResult:
     job.before_pass()
     copied = copy_log(job.engine, job.source, job.sink, until=ends, progress=job.progress)
-    _check_same(job, topic_id)
+    _check_topic_id(job, topic_id)
     _compare(job, compared)
     return copied
 
@@ -113,13 +113,13 @@ def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
         raise UserError(message, hint="Nothing was deleted. Cancel it (reconciler mount cancel), and start again.")
 
 
-def _check_same(job: ArchiveJob, topic_id: str | None) -> None:
+def _check_topic_id(job: ArchiveJob, topic_id: str | None) -> None:
     if job.source.topic_id != topic_id:
         message = f"{job.name} was deleted and created again while it was archived (its topic id changed)"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint="Nothing was deleted. Plan again.")
 
 
-def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
+def _check_all_archived(job: ArchiveJob, ends: Mapping[int, int]) -> None:
     reached = job.sink.read_ends()
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:

@@ -94,7 +94,9 @@ class PartitionPair:
 
     def limit_from(self, offset: int) -> PartitionPair:
         """Return the pair without offsets below `offset`."""
-        return PartitionPair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
+        return PartitionPair(
+            self.partition, _limit_bounds_from(self.left, offset), _limit_bounds_from(self.right, offset)
+        )
 
     @property
     def common(self) -> OffsetRange:
@@ -135,7 +137,7 @@ class PartitionPair:
         )
 
 
-def _bounds_since(bounds: Bounds | None, offset: int) -> Bounds | None:
+def _limit_bounds_from(bounds: Bounds | None, offset: int) -> Bounds | None:
     return None if bounds is None else replace(bounds, start=max(bounds.start, min(offset, bounds.stable)))
 
 

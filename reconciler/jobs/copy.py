@@ -20,10 +20,10 @@ from reconciler.jobs.flows import (
     FlowRun,
     PartitionProgress,
     Piece,
+    is_always_wanted,
     iter_rounds,
+    join_first_pieces,
     join_pieces,
-    never_stopped,
-    next_piece,
 )
 from reconciler.jobs.ordered import compute_digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, ignore_progress
@@ -65,7 +65,8 @@ class CommitFlowRun(FlowRun):
             return []
         share = budget // max(1, min(len(self._missing), _MAX_SHARES))
         pieces = [
-            next_piece(self._plan_pieces(partition, offsets), share) for partition, offsets in self._missing.items()
+            join_first_pieces(self._plan_pieces(partition, offsets), share)
+            for partition, offsets in self._missing.items()
         ]
         self._add_expected(pieces)
         return pieces
@@ -90,7 +91,7 @@ class CommitFlowRun(FlowRun):
         self._skipped |= {partition}
         self._lost_race = self._lost_race or error
 
-    def end_pass(self) -> None:
+    def update_missing_ranges(self) -> None:
         """Recompute missing ranges, without skipped partitions."""
         self._check_progress()
         reached = self._read_both_ends()
@@ -110,7 +111,7 @@ class CommitFlowRun(FlowRun):
         return not self._missing
 
 
-def copy_committed(
+def copy_and_commit(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, CopyProgress | LostRaceError]]:
     """Copy ranges and yield each commit, or the error if another process copies the partition."""
@@ -139,7 +140,7 @@ def copy_log(
     sink: StagedSink | TransactionalSink,
     *,
     until: Mapping[int, int] | None = None,
-    is_wanted: Callable[[], bool] = never_stopped,
+    is_wanted: Callable[[], bool] = is_always_wanted,
     progress: Report = ignore_progress,
 ) -> CopyResult:
     """Copy the records that `sink` lacks up to the source's current end, and mark the copy complete.
@@ -229,8 +230,8 @@ class _CopyJob:
                 self._run_rounds(work)
         except ReconcilerError as error:
             for flow in active:
-                flow.cut_short(error)
-        self._for_each(lambda flow: flow.end_pass(), active)
+                flow.fail_unless_complete(error)
+        self._for_each(lambda flow: flow.update_missing_ranges(), active)
 
     def _run_rounds(self, work: Sequence[_FlowPiece]) -> None:
         with self._tasks.choose_engine(sum(one.piece.stored_bytes for one in work), _WORDS):
@@ -292,7 +293,7 @@ def _copy_task(
                 sink.check_shared()
             pieces = join_pieces(one.piece for one in work)
             if isinstance(sink, TransactionalSink):
-                for partition, done in copy_committed(source, sink, pieces):
+                for partition, done in copy_and_commit(source, sink, pieces):
                     if isinstance(done, LostRaceError):
                         yield _TaskResult(number, None, done, partition)
                     else:

@@ -98,7 +98,7 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
-def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
+def join_first_pieces(pieces: Iterable[Piece], most_bytes: int) -> Piece:
     """Join a partition's first piece with the following pieces, up to `most_bytes`."""
     taken: list[Piece] = []
     for piece in pieces:
@@ -168,7 +168,7 @@ class Budget:
 _FRUITLESS_PASSES: Final = 3
 
 
-def never_stopped() -> bool:
+def is_always_wanted() -> bool:
     """Return true: the copy is always wanted."""
     return True
 
@@ -182,7 +182,7 @@ class Flow:
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
     """End offsets by partition; other partitions are not copied. `None` copies everything."""
-    is_wanted: Callable[[], bool] = never_stopped
+    is_wanted: Callable[[], bool] = is_always_wanted
     """Called before each publication; false stops the copy, for example of a paused mirror."""
     progress: Report = ignore_progress
 
@@ -250,7 +250,7 @@ class FlowRun:
         """End the flow with its first error."""
         self.error = self.error or error
 
-    def cut_short(self, error: ReconcilerError) -> None:
+    def fail_unless_complete(self, error: ReconcilerError) -> None:
         """End the flow with the job's error, unless the flow is complete."""
         if not self._is_complete:
             self.fail(error)
@@ -293,7 +293,7 @@ class FlowRun:
                 )
         self._report_progress(gained)
 
-    def end_pass(self) -> None:
+    def update_missing_ranges(self) -> None:
         """Recompute missing ranges."""
         if self._is_complete:
             self._missing = {}

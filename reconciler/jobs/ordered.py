@@ -76,7 +76,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
     """Compare the records of disputed partitions, in this process or in a Spark job."""
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.list_pieces())
-    if not whole or not engine.starts_spark(stored):
+    if not whole or not engine.needs_spark(stored):
         return {doubt.pair.partition: explain_pair(*doubt.logs, doubt.pair) for doubt in doubts}
     from reconciler.jobs.superseded import explain_in_spark  # noqa: PLC0415 - brings PySpark
 
@@ -96,7 +96,7 @@ def explain_pair(left: Records, right: Records, pair: PartitionPair) -> DisputeR
     for ours, theirs in _align_batches(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
         missing_right.add_missing(_select_only_in(ours, theirs))
         missing_left.add_missing(_select_only_in(theirs, ours))
-        first = _first_unequal(ours, theirs)
+        first = _find_first_unequal(ours, theirs)
         if first is not None:
             first = _min_offset(first, missing_left.find_unexplained(), missing_right.find_unexplained())
             return DisputeResult(0, first, _foreign_offset(left))
@@ -148,7 +148,7 @@ class _MissingRecords:
         self._sought, self._held = [], 0
         wanted, later = NewestOffsets(), NewestOffsets()
         wanted.add_hashes(high, low, offsets)
-        for batch in self._records_from(int(offsets.min()) + 1):
+        for batch in self._read_records_from(int(offsets.min()) + 1):
             has_key = batch.column("key").is_valid()
             keyed = batch.column("offset").to_numpy()[to_bool_array(has_key)]
             if len(keyed):
@@ -159,7 +159,7 @@ class _MissingRecords:
         self.explained += int(is_superseded.sum())
         self._add_unexplained(offsets[~is_superseded])
 
-    def _records_from(self, start: int) -> Iterator[pa.RecordBatch]:
+    def _read_records_from(self, start: int) -> Iterator[pa.RecordBatch]:
         for log, bounds in zip(self.logs, (self.pair.left, self.pair.right), strict=True):
             if bounds is not None:
                 yield from log.read(self.pair.partition, OffsetRange(start, bounds.stable))
@@ -196,7 +196,7 @@ def _last_offset(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[-1].as_py())
 
 
-def _first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
+def _find_first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
     offsets, at_ours, at_theirs = np.intersect1d(
         ours.column("offset").to_numpy(), theirs.column("offset").to_numpy(), assume_unique=True, return_indices=True
     )
@@ -244,7 +244,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     return DisputedPartition((view, source), PartitionPair(number, ours, theirs), (source, source))
 
 
-def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
+def find_first_difference_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
     """Return the copy's offset at the first difference."""
     first = why.first_difference
     if first is None:
@@ -414,7 +414,7 @@ def _explain_differences(
         why, offsets = whys.get(result.partition), spans[result.partition].offsets
         if why is None or offsets is None:
             explained_results.append(result)
-        elif (first := find_first_in_copy(why, offsets)) is None:
+        elif (first := find_first_difference_in_copy(why, offsets)) is None:
             explained_results.append(replace(result, differences=(), superseded=why.superseded))
         else:
             explained_results.append(replace(result, first_difference=first))

@@ -460,8 +460,8 @@ class TopicLogReader(DataSourceReader):
 
     def __init__(self, rows: Mapping[str, TopicRows], options: Mapping[str, str]) -> None:
         self._rows = rows
-        self._starts = self._read_places(options, ("start", "startingOffsets"), STARTS, "earliest")
-        self._ends = self._read_places(options, ("end", "endingOffsets"), ENDS, "stable")
+        self._starts = self._parse_offset_options(options, ("start", "startingOffsets"), STARTS, "earliest")
+        self._ends = self._parse_offset_options(options, ("end", "endingOffsets"), ENDS, "stable")
         self._since_ms = parse_whole_number(options, "startingTimestamp")
         self._until_ms = parse_whole_number(options, "endingTimestamp")
         self._wanted = _QueryFilter(_parse_numbers(options, "partitions"))
@@ -487,7 +487,7 @@ class TopicLogReader(DataSourceReader):
             with shorten_worker_errors():
                 yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
 
-    def _read_places(
+    def _parse_offset_options(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
     ) -> dict[str, OffsetOption]:
         return {

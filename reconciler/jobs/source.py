@@ -166,15 +166,15 @@ class _TopicLogSource(DataSource):
         return dict(self.options)
 
     def _find_topics(self, options: Mapping[str, str]) -> Sequence[str]:
-        return parse_topics(options, lambda: type(self).lister(_without_topics(options)))
+        return parse_topics(options, lambda: type(self).lister(_remove_topic_options(options)))
 
     def _open_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> TopicRows:
-        cluster = _without_topics(options)
+        cluster = _remove_topic_options(options)
         log = type(self).opener({**cluster, "topic": topic} if topic else cluster)
         return TopicRows(log, schema, LossHandling.from_options(topic, options))
 
 
-def _without_topics(options: Mapping[str, str]) -> dict[str, str]:
+def _remove_topic_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name not in {"topic", "subscribe", "subscribepattern"}}
 
 

@@ -109,7 +109,7 @@ class Cores:
         self._known_cores: int | None = None
 
     @property
-    def count_tasks(self) -> int:
+    def parallel_tasks(self) -> int:
         """Return the current number of tasks."""
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
@@ -179,7 +179,7 @@ class Engine:
     prepare_spark: Callable[[], None] = lambda: None
     """Called before `session`."""
 
-    def starts_spark(self, stored_bytes: int) -> bool:
+    def needs_spark(self, stored_bytes: int) -> bool:
         """Return whether work on this number of stored bytes runs in Spark."""
         return stored_bytes >= self.below
 
@@ -228,18 +228,18 @@ class Tasks:
     @property
     def cores(self) -> int:
         """Number of parallel tasks."""
-        return _count_own_cores() if self._cores is None else self._cores.count_tasks
+        return _count_own_cores() if self._cores is None else self._cores.parallel_tasks
 
     @contextmanager
     def choose_engine(self, stored_bytes: int, words: str) -> Iterator[None]:
         """Choose threads or Spark by a number of bytes. `words` describe the work in Spark's UI."""
-        if self._spark is None and not self.engine.starts_spark(stored_bytes):
+        if self._spark is None and not self.engine.needs_spark(stored_bytes):
             yield
             return
         if self._spark is None:
             self._spark = self.engine.start_spark(stored_bytes)
             self._cores = Cores(self._spark)
-            self.budget = Budget(self._cores.count_tasks)
+            self.budget = Budget(self._cores.parallel_tasks)
         with describe_stages(self._spark, words):
             yield
 

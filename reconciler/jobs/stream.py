@@ -104,7 +104,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges: dict[tuple[str, int], OffsetRange] = {}
         for topic, rows in self._rows.items():
             bounds = rows.log.read_bounds()
-            begins.setdefault(topic, _first_offsets(bounds))
+            begins.setdefault(topic, _find_start_offsets(bounds))
             readable, lost = _find_readable_ranges(begins[topic], self._find_ends(topic, bounds), bounds)
             # If losses are no errors, `partitions` logs and skips them.
             if self._losses_are_errors:
@@ -135,7 +135,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if topic not in ends:
                 continue
             bounds = rows.log.read_bounds()
-            begin = begins.get(topic) or _first_offsets(bounds)
+            begin = begins.get(topic) or _find_start_offsets(bounds)
             ranges, lost = _find_readable_ranges(begin, ends[topic], bounds)
             rows.losses.report(lost)
             tasks += [replace(task, rows=rows) for task in rows.plan(ranges)]
@@ -191,13 +191,13 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if len(offsets) == len(self._rows) == 1 and not self._has_pattern:
             # The topic may have been renamed.
             (topic,), (own_topic,) = offsets, self._rows
-            self._check_same(topic, topic_ids[topic], own_topic, offsets[topic])
+            self._check_same_topic(topic, topic_ids[topic], own_topic, offsets[topic])
             return {own_topic: offsets[topic]}
         for topic in offsets.keys() & self._rows.keys():
-            self._check_same(topic, topic_ids[topic], topic, offsets[topic])
+            self._check_same_topic(topic, topic_ids[topic], topic, offsets[topic])
         return offsets
 
-    def _check_same(self, topic: str, topic_id: str | None, own_topic: str, offsets: Mapping[int, int]) -> None:
+    def _check_same_topic(self, topic: str, topic_id: str | None, own_topic: str, offsets: Mapping[int, int]) -> None:
         own_id = self._rows[own_topic].log.topic_id
         if topic_id != own_id if topic_id is not None and own_id is not None else topic != own_topic:
             message = f"the checkpoint is of topic {topic} with id {topic_id}, and {own_topic} has id {own_id}"
@@ -210,7 +210,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def _first_offsets(bounds: Mapping[int, Bounds]) -> dict[int, int]:
+def _find_start_offsets(bounds: Mapping[int, Bounds]) -> dict[int, int]:
     return {partition: partition_bounds.start for partition, partition_bounds in bounds.items()}
 
 

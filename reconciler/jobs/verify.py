@@ -48,7 +48,7 @@ def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[Partitio
             yield DigestPair(pair.partition, stretch, ours, theirs)
 
 
-class DeepReading:
+class DeepReader:
     """Computes digests of all records of both logs, one task per range."""
 
     def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[PartitionPair], progress: Report) -> None:
@@ -58,7 +58,7 @@ class DeepReading:
             frozenset(pair.partition for pair in both if pair.left is None),
             frozenset(pair.partition for pair in both if pair.right is None),
         )
-        self._read = partial(read_pieces, left, right, lacking)
+        self._read = partial(digest_pieces, left, right, lacking)
 
     def read_digests(self, engine: Engine) -> Iterator[DigestPair]:
         """Yield digests round by round, and report progress."""
@@ -97,7 +97,7 @@ class DeepReading:
         )
 
 
-def read_pieces(
+def digest_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[DigestPair]:
     """Yield digests of pieces in both logs. `lacking` are the partitions that each log lacks."""
@@ -182,11 +182,11 @@ def compare_logs(
         for pair in pair_partitions(read_compacted_bounds(left), read_compacted_bounds(right))
     )
     if deep:
-        readings = list(DeepReading(left, right, both, progress).read_digests(engine))
+        readings = list(DeepReader(left, right, both, progress).read_digests(engine))
     else:
         readings = list(iter_stored_digests(left, right, both))
     tallies = _sum_digests(both, readings)
-    at = _first_differing_ranges(both, readings)
+    at = _find_first_differing_ranges(both, readings)
     in_doubt = [pair for pair in both if _is_in_doubt(pair, *tallies[pair.partition])]
     whys = explain_differences(engine, [DisputedPartition((left, right), pair, (left, right)) for pair in in_doubt])
     results = [_compare_pair(pair, tallies[pair.partition], whys.get(pair.partition)) for pair in both]
@@ -221,7 +221,9 @@ def _sum_digests(
     return tallies
 
 
-def _first_differing_ranges(both: Sequence[PartitionPair], readings: Sequence[DigestPair]) -> dict[int, OffsetRange]:
+def _find_first_differing_ranges(
+    both: Sequence[PartitionPair], readings: Sequence[DigestPair]
+) -> dict[int, OffsetRange]:
     common = {pair.partition: pair.common for pair in both}
     first: dict[int, OffsetRange] = {}
     for reading in readings:

@@ -218,7 +218,7 @@ def _shape_error(value: Any, at: str) -> TypeError:
     return TypeError(f"{at.lstrip('.') or 'it'} is {value!r:.50}")
 
 
-def no_object_error(url: str, key: str, *, place: str = "store") -> MissingObjectError:
+def missing_object_error(url: str, key: str, *, place: str = "store") -> MissingObjectError:
     """Return the error for a missing object."""
     return MissingObjectError(f"{url} has no object {key}", hint=f"Something else removed it; check the {place}.")
 

@@ -406,7 +406,7 @@ class CloudClients:
         """Return the complete settings with credentials."""
         return self._open().settings
 
-    def arrow_filesystem(self) -> FileSystem:
+    def open_arrow_filesystem(self) -> FileSystem:
         """Return pyarrow's file system. At Google, pyarrow searches credentials itself."""
         from pyarrow.fs import AzureFileSystem, GcsFileSystem
 
@@ -436,7 +436,7 @@ class CloudClients:
         if self._cached_pair is None:
             with self._lock, translate_cloud_errors("reach", self.settings.url):
                 if self._cached_pair is None:
-                    self._cached_pair = _cached_pair(self.settings, self._place)
+                    self._cached_pair = _open_pair(self.settings, self._place)
         return self._cached_pair
 
 
@@ -457,7 +457,7 @@ def _check_settings(settings: StoreSettings) -> None:
             raise UserError(message, hint=hint)
 
 
-def _cached_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
+def _open_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
     if settings.cloud is not None:
         options = {key: secret.text for key, secret in settings.cloud}
         if settings.endpoint is not None:

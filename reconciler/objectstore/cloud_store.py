@@ -19,7 +19,7 @@ from reconciler.objectstore.base import (
     ObjectStore,
     StoredObject,
     Version,
-    no_object_error,
+    missing_object_error,
     probe_conditions,
     read_chunks,
     reject_kms_key,
@@ -123,7 +123,7 @@ class CloudStore:
         # HTTP has no empty ranges, but a missing object must raise an error.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
-            raise no_object_error(self.url, key)
+            raise missing_object_error(self.url, key)
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -261,10 +261,10 @@ class CloudStore:
             except Exception as error:
                 if iterator.failure is not None:
                     raise iterator.failure from None
-                if not (iterator.is_over and is_obstore_error(error) and self._is_whole(name, iterator.sent)):
+                if not (iterator.is_over and is_obstore_error(error) and self._is_upload_complete(name, iterator.sent)):
                     raise
 
-    def _is_whole(self, name: str, size: int) -> bool:
+    def _is_upload_complete(self, name: str, size: int) -> bool:
         import obstore
 
         try:
@@ -282,7 +282,7 @@ class CloudStore:
                 obstore.copy(self._client, source._place.build_object_name(source_key), name)
             except Exception as error:
                 if is_obstore_error(error) and is_missing(error):
-                    raise no_object_error(source.url, source_key) from None
+                    raise missing_object_error(source.url, source_key) from None
                 raise
 
     def _list_pages(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
@@ -299,14 +299,14 @@ class CloudStore:
 
     def _delete(self, names: Sequence[str]) -> None:
         with translate_cloud_errors("delete", self.url):
-            if self._are_deleted(names):
+            if self._try_delete(names):
                 return
             # An object is missing, but the answer does not say which.
             with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
-                for _ in pool.map(self._are_deleted, ([name] for name in names)):
+                for _ in pool.map(self._try_delete, ([name] for name in names)):
                     pass
 
-    def _are_deleted(self, names: Sequence[str]) -> bool:
+    def _try_delete(self, names: Sequence[str]) -> bool:
         import obstore
 
         tries = Tries(_BACKOFF, attempts=_TRIES)

@@ -16,7 +16,7 @@ from reconciler.objectstore.base import (
     Version,
     check_key,
     create_nonce,
-    no_object_error,
+    missing_object_error,
     probe_conditions,
     reject_kms_key,
     verify_own_write,
@@ -99,7 +99,7 @@ class MemoryStore:
         """Copy another store's object."""
         original = source.get(source_key)
         if original is None:
-            raise no_object_error(source.url, source_key)
+            raise missing_object_error(source.url, source_key)
         self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
@@ -126,7 +126,7 @@ class MemoryStore:
     def _require_object(self, key: str) -> StoredObject:
         stored = self.get(key)
         if stored is None:
-            raise no_object_error(self.url, key)
+            raise missing_object_error(self.url, key)
         return stored
 
 

@@ -328,11 +328,11 @@ class Clients:
             return self._cached_pair
         with self._lock, translate_s3_errors("reach", self.settings.url):
             if self._cached_pair is None:
-                self._cached_pair = _cached_pair(self.settings)
+                self._cached_pair = _open_pair(self.settings)
             return self._cached_pair
 
 
-def _cached_pair(settings: StoreSettings) -> ClientPair:
+def _open_pair(settings: StoreSettings) -> ClientPair:
     import boto3.session
     import botocore.session
 
@@ -471,7 +471,7 @@ def _s3_options(client: S3Client) -> dict[str, Any]:
     return options
 
 
-def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
+def open_arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
     """Return pyarrow's file system and the location's path in it.
 
     Settings are complete, because pyarrow reads environment and profiles differently.
@@ -489,7 +489,7 @@ def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
             from reconciler.objectstore.cloud_client import CloudClients
 
             place = BucketLocation.from_settings(settings)
-            return CloudClients(settings).arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
+            return CloudClients(settings).open_arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
         case _:
             hint = "Use a file://, s3://, gs:// or az:// location."
             raise UserError(f"pyarrow cannot read {settings.url}", hint=hint)

@@ -20,7 +20,7 @@ from reconciler.objectstore.base import (
     ObjectStore,
     StoredObject,
     Version,
-    no_object_error,
+    missing_object_error,
     probe_conditions,
     read_chunks,
 )
@@ -127,7 +127,7 @@ def send_in_parts(client: S3Client, target: ObjectName, bodies: Iterable[bytes],
         answer = client.upload_part(**target, UploadId=upload, PartNumber=number, Body=body)
         return answer["ETag"]
 
-    return _run_in_parts(client, target, bodies, options, send_part)
+    return _run_multipart_upload(client, target, bodies, options, send_part)
 
 
 def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, options: Json) -> Json:
@@ -140,7 +140,7 @@ def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, opti
         )
         return answer["CopyPartResult"]["ETag"]
 
-    return _run_in_parts(client, target, _part_ranges(size), options, copy)
+    return _run_multipart_upload(client, target, _part_ranges(size), options, copy)
 
 
 def _part_ranges(size: int) -> Iterator[str]:
@@ -148,13 +148,13 @@ def _part_ranges(size: int) -> Iterator[str]:
         yield f"bytes={start}-{min(start + COPIED_PART_BYTES, size) - 1}"
 
 
-def _run_in_parts(
+def _run_multipart_upload(
     client: S3Client, target: ObjectName, pieces: Iterable[Any], options: Json, move: Callable[[str, int, Any], str]
 ) -> Json:
     created = client.create_multipart_upload(**target, **options)
     upload = created["UploadId"]
     try:
-        tags = _move_pieces(upload, pieces, move)
+        tags = _upload_parts(upload, pieces, move)
         return {**created, **_complete_upload(client, target, upload, tags)}
     except BaseException:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -164,7 +164,7 @@ def _run_in_parts(
         raise
 
 
-def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
+def _upload_parts(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
     tags: dict[int, str] = {}
     running: dict[Future[str], int] = {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part") as pool:
@@ -252,7 +252,7 @@ _NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
     """Yield bodies of an object, newest first; `None` is a deletion. Without versioning, yield nothing."""
-    rows = _version_rows(client, target)
+    rows = _list_version_rows(client, target)
     if rows and rows[0]["VersionId"] == _UNVERSIONED:
         return
     for row in rows:
@@ -264,7 +264,7 @@ def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None
             yield read.body
 
 
-def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
+def _list_version_rows(client: S3Client, target: ObjectName) -> list[Any]:
     from botocore.exceptions import ClientError
 
     bucket, key = target["Bucket"], target["Key"]
@@ -344,7 +344,7 @@ class S3Store:
         with translate_s3_errors("read", f"{self.url}/{key}"):
             read = read_whole(lambda: self._client.get_object(**address, Range=wanted))
         if read is None:
-            raise no_object_error(self.url, key, place="bucket")
+            raise missing_object_error(self.url, key, place="bucket")
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -447,7 +447,7 @@ class S3Store:
                     return copy_in_parts(self._client, target, original, options)
             except ClientError as error:
                 if read_error_code(error) in GONE:
-                    raise no_object_error(source.url, source_key, place="bucket") from error
+                    raise missing_object_error(source.url, source_key, place="bucket") from error
                 raise
 
     def _send_stream(self, target: ObjectName, source: ObjectStore, source_key: str, options: dict[str, Any]) -> Any:

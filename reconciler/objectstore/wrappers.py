@@ -84,27 +84,27 @@ class DamageCheckStore(WrappedStore):
 
     def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
-        with _refusals_as_faults():
+        with _translate_refusals():
             return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return a range of bytes."""
-        with _refusals_as_faults():
+        with _translate_refusals():
             return self.inner.get_range(key, start, length)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects, sorted by key."""
-        with _refusals_as_faults():
+        with _translate_refusals():
             yield from self.inner.list(prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
         """Yield earlier bodies, newest first."""
-        with _refusals_as_faults():
+        with _translate_refusals():
             yield from super().list_versions(key)
 
 
 @contextmanager
-def _refusals_as_faults() -> Iterator[None]:
+def _translate_refusals() -> Iterator[None]:
     try:
         yield
     except StoreRefusedError as error:

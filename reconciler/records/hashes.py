@@ -50,10 +50,10 @@ def assign_partitions(keys: pa.Array, partitions: int, *, state: RoundRobinPosit
 
 def compute_key_partitions(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition that Kafka's producers choose for each key; undefined for absent keys."""
-    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+    return ((compute_murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
-def murmur2(keys: pa.Array) -> Words:
+def compute_murmur2(keys: pa.Array) -> Words:
     """Return the murmur2 hash of each key, unsigned; undefined for absent keys."""
     starts, lengths, content = _lay_out(keys)
     # Keys are sorted by length, so the keys that have a word at `index` are a slice at the end.
@@ -68,8 +68,8 @@ def murmur2(keys: pa.Array) -> Words:
         word = words[starts[active] + 4 * index] * _M
         word ^= word >> np.uint32(24)
         mixed[active] = mixed[active] * _M ^ word * _M
-    _mix_longest(mixed, words, starts, whole)
-    _mix_tail(mixed, words, starts + 4 * whole, lengths % 4)
+    _mix_longest_keys(mixed, words, starts, whole)
+    _mix_last_bytes(mixed, words, starts + 4 * whole, lengths % 4)
     mixed ^= mixed >> np.uint32(13)
     mixed *= _M
     mixed ^= mixed >> np.uint32(15)
@@ -78,7 +78,7 @@ def murmur2(keys: pa.Array) -> Words:
     return result
 
 
-def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
+def _mix_longest_keys(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -90,7 +90,7 @@ def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whol
         mixed[row] = state
 
 
-def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:
+def _mix_last_bytes(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:
     with_rest = np.flatnonzero(rest)
     mask = (np.uint32(1) << (rest[with_rest] * 8).astype(np.uint32)) - np.uint32(1)
     mixed[with_rest] = (mixed[with_rest] ^ (words[at[with_rest]] & mask)) * _M

@@ -90,7 +90,7 @@ class Bounds:
     compacted_to: int = 0
     """Offset below which compaction may have removed records."""
 
-    def readable_end(self, isolation: Isolation) -> int:
+    def find_readable_end(self, isolation: Isolation) -> int:
         """Return the log end; for `read_committed`, the last stable offset."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
@@ -335,7 +335,7 @@ class TransactionalSink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRecords:
     """Size of the records that a task committed to one partition of a `RekeySink`."""
 
     partition: int
@@ -364,7 +364,9 @@ class RekeySink(Protocol):
         """Return, by target partition, the offset in each source partition below which all records are committed."""
         ...
 
-    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
+    def write(
+        self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]
+    ) -> Iterator[WrittenRecords]:
         """Write records of several source partitions, in source order; yield after each commit.
 
         Committed records are skipped. At the end, the partition has all its records from below `through`.

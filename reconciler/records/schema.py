@@ -89,7 +89,7 @@ def has_private_characters(texts: pa.Array[Any]) -> bool:
     return any(_is_in(mark, texts) for mark in _MARKS)
 
 
-def has_nul(texts: pa.Array[Any]) -> bool:
+def has_nul_byte(texts: pa.Array[Any]) -> bool:
     """Return whether texts may contain byte 0."""
     return _is_in(b"\0", texts)
 
