@@ -98,7 +98,7 @@ class CompactionPass:
         tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).parallel_tasks)
         keys = read_key_hashes(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
         survivors = group_by_file(find_newest(keys), [_find_offset_range(group) for group in groups])
-        files = gather_by_file(add_row_for_every_file(survivors, len(groups)), len(groups))
+        files = gather_by_file(add_file_rows(survivors, len(groups)), len(groups))
         used.count_tasks(spark_tasks=tasks + len(groups))
         try:
             rows = self._write_files(files, groups).collect()
@@ -166,7 +166,7 @@ def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFra
     return survivors.mapInArrow(pack_offsets, "file int, offsets binary")
 
 
-def add_row_for_every_file(survivors: DataFrame, files: int) -> DataFrame:
+def add_file_rows(survivors: DataFrame, files: int) -> DataFrame:
     """Add an empty row for each file, so that files without survivors are rewritten, too."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")

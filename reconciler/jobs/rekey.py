@@ -22,7 +22,7 @@ from reconciler.jobs import stage
 from reconciler.jobs.flows import MIB, CopyResult, Piece, find_missing_ranges, iter_pieces, iter_rounds
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress, translate_job_error
 from reconciler.records.hashes import compute_key_partitions
-from reconciler.records.log import ObservedSource, OffsetRange, RekeySink, TopicLog, WrittenRecords
+from reconciler.records.log import ObservedSource, OffsetRange, RekeySink, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ class _RekeyJob:
             # A cancelled round raises the same error as a failed round.
             raise (_stopped_error() if self.engine.is_stopped() else failure) from failure
         tasks.budget.adapt(taken, self.engine.clock() - began, cores=tasks.cores)
-        write_partitions, error = stage.split_outcomes(outcomes)
+        written, error = stage.split_outcomes(outcomes)
         self.done = CopyResult(
-            self.done.records + sum(one.records for one in write_partitions),
-            self.done.bytes + sum(one.bytes for one in write_partitions),
+            self.done.records + sum(one.records for one in written),
+            self.done.bytes + sum(one.bytes for one in written),
             seconds=self.done.seconds + self.engine.clock() - began,
         )
         if error is not None and not isinstance(error, LostRaceError):
@@ -130,13 +130,13 @@ class _RekeyJob:
 
     def _run_tasks(
         self, tasks: stage.Tasks, pieces: Sequence[Piece], through: Mapping[int, int]
-    ) -> list[WrittenRecords | stage.TaskError]:
+    ) -> list[Written | stage.TaskError]:
         used, targets = self.engine.used, self.sink.partitions
         if tasks.session is None:
             used.count_tasks(in_process=targets)
             return write_in_threads(self.source, self.sink, pieces, through)
         used.count_tasks(spark_tasks=len(pieces) + targets)
-        rows = add_row_for_every_target(read_shuffle_rows(tasks.session, self.source, pieces, targets), targets)
+        rows = add_target_rows(read_pieces(tasks.session, self.source, pieces, targets), targets)
         with _limit_batch_rows(tasks.session):
             try:
                 outcome_rows = write_partitions(sort_by_target(rows, targets), self.sink, through).collect()
@@ -155,7 +155,7 @@ def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; the records committed so far stay", hint="`apply` continues it.")
 
 
-def read_shuffle_rows(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
+def read_pieces(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
     """Read each piece in a task; return records by target partition."""
     within = _find_ranges(pieces)
 
@@ -169,7 +169,7 @@ def read_shuffle_rows(session: SparkSession, source: TopicLog, pieces: Sequence[
     return session.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _COLUMNS)
 
 
-def add_row_for_every_target(rows: DataFrame, targets: int) -> DataFrame:
+def add_target_rows(rows: DataFrame, targets: int) -> DataFrame:
     """Add an empty row for each target partition, so that all store their positions."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
@@ -190,7 +190,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
             for target, records in zip(batch.column("target").to_pylist(), batch.column("records"), strict=True)
         )
         for target, group in groupby(numbered, key=itemgetter(0)):
-            records = (_unpack_records(read_shuffle_rows) for _, read_shuffle_rows in group)
+            records = (_unpack_records(packed) for _, packed in group)
             yield stage.pack_outcomes(
                 _write(sink, target, (record_batch for record_batch in records if record_batch is not None), through)
             )
@@ -204,7 +204,7 @@ _MAX_THREADS: Final = 16
 
 def write_in_threads(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
-) -> list[WrittenRecords | stage.TaskError]:
+) -> list[Written | stage.TaskError]:
     """Read and write in threads of this process instead of Spark."""
     within = _find_ranges(pieces)
     by_target: dict[int, list[TargetRow]] = {target: [] for target in range(sink.partitions)}
@@ -213,7 +213,7 @@ def write_in_threads(
             for row in rows:
                 by_target[row[0]].append(row)
 
-    def write(target: int) -> list[WrittenRecords | stage.TaskError]:
+    def write(target: int) -> list[Written | stage.TaskError]:
         records = (row[4] for row in sorted(by_target[target], key=itemgetter(1, 2, 3)))
         return list(_write(sink, target, records, through))
 
@@ -223,8 +223,8 @@ def write_in_threads(
 
 def _write(
     sink: RekeySink, target: int, records: Iterator[pa.RecordBatch], through: Mapping[int, int]
-) -> Iterator[WrittenRecords | stage.TaskError]:
-    def write_target(target: int) -> Iterator[WrittenRecords]:
+) -> Iterator[Written | stage.TaskError]:
+    def write_target(target: int) -> Iterator[Written]:
         sink.check_shared()
         yield from sink.write(target, records, through)
 

@@ -22,9 +22,9 @@ from reconciler.records.json_lines import (
     NO_FIELDS,
     Fields,
     Rows,
-    parse_json_lines,
+    dump_records,
+    parse_records,
     read_jsonl,
-    to_json_lines,
     to_records,
 )
 from reconciler.records.schema import RECORD_SCHEMA
@@ -203,7 +203,7 @@ def _read_batches(source: Input) -> Iterator[pa.RecordBatch]:
             if source.fields != NO_FIELDS:
                 hint = "Leave out --key-field and --timestamp-field, or read the file as jsonl."
                 raise UserError(f"{source.name}: records bring their own keys and times", hint=hint)
-            yield from parse_json_lines(_read_lines(source), source=source.name)
+            yield from parse_records(_read_lines(source), source=source.name)
         case "csv":
             for rows in read_csv(source.stream, source.name):
                 yield to_records(rows, source.fields)
@@ -256,7 +256,7 @@ def _write_text(batches: Iterable[pa.RecordBatch], stream: BinaryIO, render: Cal
 
 
 def _render_lines(batch: pa.RecordBatch) -> bytes:
-    return b"".join(to_json_lines(batch))
+    return b"".join(dump_records(batch))
 
 
 def _render_values(batch: pa.RecordBatch) -> bytes:

@@ -50,10 +50,10 @@ def assign_partitions(keys: pa.Array, partitions: int, *, state: RoundRobinPosit
 
 def compute_key_partitions(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition that Kafka's producers choose for each key; undefined for absent keys."""
-    return ((compute_murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
-def compute_murmur2(keys: pa.Array) -> Words:
+def murmur2(keys: pa.Array) -> Words:
     """Return the murmur2 hash of each key, unsigned; undefined for absent keys."""
     starts, lengths, content = _lay_out(keys)
     # Keys are sorted by length, so the keys that have a word at `index` are a slice at the end.

@@ -50,7 +50,7 @@ _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gat
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
 
 
-def to_json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+def dump_records(batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield each record of `RECORD_SCHEMA` as a JSON line."""
     names = batch.schema.names
     columns = [column.to_pylist() for column in batch.columns]
@@ -80,7 +80,7 @@ def to_json_value(content: bytes | None) -> str | dict[str, str] | None:
         return {"base64": binascii.b2a_base64(content, newline=False).decode()}
 
 
-def parse_json_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
+def parse_records(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
     """Yield batches of `INPUT_SCHEMA` from JSON lines. Errors name source, line and field.
 
     `offset`, `topic` and empty lines are ignored. An absent `partition` or `timestamp_ms` is null.

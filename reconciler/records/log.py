@@ -335,7 +335,7 @@ class TransactionalSink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenRecords:
+class Written:
     """Size of the records that a task committed to one partition of a `RekeySink`."""
 
     partition: int
@@ -364,9 +364,7 @@ class RekeySink(Protocol):
         """Return, by target partition, the offset in each source partition below which all records are committed."""
         ...
 
-    def write(
-        self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]
-    ) -> Iterator[WrittenRecords]:
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         """Write records of several source partitions, in source order; yield after each commit.
 
         Committed records are skipped. At the end, the partition has all its records from below `through`.

@@ -12,15 +12,9 @@ import pytest
 from reconciler.jobs import flows
 from reconciler.jobs import rekey as steps
 from reconciler.jobs.flows import PIECE_COST, Piece, iter_pieces
-from reconciler.jobs.rekey import (
-    add_row_for_every_target,
-    copy_by_key,
-    read_shuffle_rows,
-    sort_by_target,
-    split_by_target,
-)
-from reconciler.records.hashes import compute_murmur2
-from reconciler.records.log import Digest, ObservedSource, OffsetRange, TopicLog, WrittenRecords
+from reconciler.jobs.rekey import add_target_rows, copy_by_key, read_pieces, sort_by_target, split_by_target
+from reconciler.records.hashes import murmur2
+from reconciler.records.log import Digest, ObservedSource, OffsetRange, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.samples import rows_of
 from tests.engines import here
@@ -58,13 +52,11 @@ class Kept:
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
         return {number: self.through.get(number, {}) for number in range(self.partitions)}
 
-    def write(
-        self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]
-    ) -> Iterator[WrittenRecords]:
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         rows = [(row["partition"], row["offset"]) for row in rows_of(list(records))]
         self.rows.setdefault(partition, []).extend(rows)
         self.through.setdefault(partition, {}).update(through)
-        yield WrittenRecords(partition, len(rows), 0)
+        yield Written(partition, len(rows), 0)
 
     def read_written_digest(self) -> Digest:
         raise NotImplementedError
@@ -74,7 +66,7 @@ def place_of(key: bytes | None, partition: int) -> int:
     """Return where Kafka's own producer puts a key; what has none goes on lying together."""
     if key is None:
         return partition % TARGETS
-    return (int(compute_murmur2(pa.array([key], pa.binary()))[0]) & 0x7FFFFFFF) % TARGETS
+    return (int(murmur2(pa.array([key], pa.binary()))[0]) & 0x7FFFFFFF) % TARGETS
 
 
 def test_records_are_split_by_their_keys_and_keep_their_order(
@@ -125,9 +117,7 @@ def test_each_partition_is_one_task_that_gets_its_records_in_the_order_of_their_
 ) -> None:
     fill(west)
     log = west.log(TOPIC)
-    frame = sort_by_target(
-        add_row_for_every_target(read_shuffle_rows(spark, log, pieces_in(log), TARGETS), TARGETS), TARGETS
-    )
+    frame = sort_by_target(add_target_rows(read_pieces(spark, log, pieces_in(log), TARGETS), TARGETS), TARGETS)
     rows = frame.selectExpr("spark_partition_id() task", "target", "place", "source", "offset", "records").collect()
     assert all(len({row.task for row in rows if row.target == target}) == 1 for target in range(TARGETS))
     assert [row[:5] for row in rows] == sorted(row[:5] for row in rows)

@@ -7,13 +7,7 @@ import xxhash
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reconciler.records.hashes import (
-    RoundRobinPosition,
-    assign_partitions,
-    compute_digest,
-    compute_hashes,
-    compute_murmur2,
-)
+from reconciler.records.hashes import RoundRobinPosition, assign_partitions, compute_digest, compute_hashes, murmur2
 from reconciler.records.log import Digest
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.records.generated import batch_of, batches, records
@@ -139,7 +133,7 @@ def slow_murmur2(key: bytes) -> int:
 
 @pytest.mark.parametrize(("key", "expected"), KNOWN.items())
 def test_murmur2_gives_what_kafkas_own_test_expects(key: str, expected: int) -> None:
-    assert compute_murmur2(pa.array([key.encode()])).astype(np.int32).tolist() == [expected]
+    assert murmur2(pa.array([key.encode()])).astype(np.int32).tolist() == [expected]
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 300), st.integers(0, 5))
@@ -172,4 +166,4 @@ def test_rows_with_a_key_do_not_count_for_the_turns_of_those_without() -> None:
 
 def test_a_key_of_a_megabyte_between_short_ones_is_hashed_right() -> None:
     keys = [b"a", b"x" * 1_000_003, b""]
-    assert compute_murmur2(pa.array(keys)).tolist() == [slow_murmur2(key) for key in keys]
+    assert murmur2(pa.array(keys)).tolist() == [slow_murmur2(key) for key in keys]

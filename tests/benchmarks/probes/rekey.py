@@ -25,7 +25,7 @@ from pyspark.sql.functions import col
 from probes.embedded import cluster_in, fill
 from reconciler.jobs.rekey import copy_by_key
 from reconciler.jobs.session import start_session
-from reconciler.records.log import Digest, ObservedSource, WrittenRecords
+from reconciler.records.log import Digest, ObservedSource, Written
 from reconciler.records.schema import RECORD_SCHEMA
 from reconciler.resources.workspace import SparkSpec
 from tests.engines import on
@@ -55,9 +55,7 @@ class Files:
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
         return {number: self._through(number) for number in range(self.partitions)}
 
-    def write(
-        self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]
-    ) -> Iterator[WrittenRecords]:
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         place = self.folder / str(partition)
         place.mkdir(parents=True, exist_ok=True)
         path, count = place / f"{len(list(place.iterdir()))}.parquet", 0
@@ -66,7 +64,7 @@ class Files:
                 writer.write_table(table)
                 count += table.num_rows
         (place / "through.json").write_text(json.dumps({**self._through(partition), **through}), encoding="utf-8")
-        yield WrittenRecords(partition, count, path.stat().st_size)
+        yield Written(partition, count, path.stat().st_size)
 
     def read_written_digest(self) -> Digest:
         raise NotImplementedError

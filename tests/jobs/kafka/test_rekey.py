@@ -23,7 +23,7 @@ from reconciler.providers.brokers.ledger import REKEYED, Ledger, encode_entry
 from reconciler.providers.brokers.ledger import TOPIC as LEDGER
 from reconciler.providers.brokers.records.copy_sink import CopyLimits
 from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink, RekeyedEntries
-from reconciler.records.log import OffsetRange, TopicLog, WrittenRecords
+from reconciler.records.log import OffsetRange, TopicLog, Written
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, append
 from tests.jobs.kafka.copies import Place, produce
@@ -48,9 +48,7 @@ class Dying(KafkaRekeySink):
     died: Path | None = None
     is_killed: bool = False
 
-    def write(
-        self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]
-    ) -> Iterator[WrittenRecords]:
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         for written in super().write(partition, records, through):
             yield written
             if partition == 2 and self.died is not None and not self.died.exists():

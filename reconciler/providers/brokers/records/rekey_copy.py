@@ -32,7 +32,7 @@ from reconciler.records.log import (
     Digest,
     ObservedSource,
     SinkPosition,
-    WrittenRecords,
+    Written,
     check_copy_current,
     check_source_unchanged,
 )
@@ -112,9 +112,7 @@ class KafkaRekeySink:
         self.known, self.read_to = self.read_progress()
         return {number: self.known.get(number, _NO_PROGRESS).through for number in range(self.partitions)}
 
-    def write(
-        self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]
-    ) -> Iterator[WrittenRecords]:
+    def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         """Write the missing records in transactions, and report each."""
         writer = _PartitionWriter(self, partition)
         try:
@@ -159,7 +157,7 @@ class _PartitionWriter:
         self._sink, self._partition = sink, partition
         self._open(CopyMethod.EACH)
 
-    def write_batch(self, batch: pa.RecordBatch) -> Iterator[WrittenRecords]:
+    def write_batch(self, batch: pa.RecordBatch) -> Iterator[Written]:
         number = batch.column("partition")[0].as_py()
         at = int(batch.column("offset").to_numpy().searchsorted(self._through.get(number, 0)))
         batch = batch.slice(at)
@@ -185,7 +183,7 @@ class _PartitionWriter:
             self._transactions.close()
             self._open(CopyMethod.EACH)
 
-    def commit_rest(self, through: Mapping[int, int]) -> Iterator[WrittenRecords]:
+    def commit_rest(self, through: Mapping[int, int]) -> Iterator[Written]:
         """Commit the rest, and record that source partitions are complete up to these offsets."""
         for number, stop in through.items():
             self._through[number] = max(stop, self._through.get(number, 0))
@@ -218,7 +216,7 @@ class _PartitionWriter:
             check_source_unchanged(target.topic, number, position, source)
             check_copy_current(target.topic, number, position, source)
 
-    def _commit(self) -> Iterator[WrittenRecords]:
+    def _commit(self) -> Iterator[Written]:
         changed = {number: to for number, to in self._through.items() if to != self._reached.through.get(number)}
         if not changed:
             return
@@ -226,7 +224,7 @@ class _PartitionWriter:
         target = self._sink.target
         entry = encode_entry(rekeyed_key(target.topic, self._partition, self._reached.serial), document)
         self._transactions.commit([entry])
-        done = WrittenRecords(self._partition, self._digest.records, self._taken)
+        done = Written(self._partition, self._digest.records, self._taken)
         self._reached = self._reached.add_transaction(document)
         self._reset()
         yield done
