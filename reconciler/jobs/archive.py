@@ -1,7 +1,7 @@
 """Archive a log into object storage, and restore it.
 
-Most records are copied and compared while producers write. The job then blocks producers and copies the rest. An
-interrupted archive continues at the ends of its manifests.
+Most records are copied and compared while producers write. Then producers are blocked and the rest is copied. An
+interrupted job continues at the ends of the manifests.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _PASSES: Final = 3
 
 @dataclass(frozen=True)
 class ArchiveJob:
-    """A topic to archive, with the logs to read and write."""
+    """A topic to archive, and its logs."""
 
     name: str
     source: TopicLog
     sink: StagedSink
     copy: TopicLog
     engine: Engine
-    shut_out: Callable[[], Mapping[int, int]]
-    """Blocks all producers of the source and returns each partition's end offset."""
+    block_producers: Callable[[], Mapping[int, int]]
+    """Blocks all producers of the source, and returns end offsets by partition."""
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
-    """Stored bytes. Producers are blocked after a pass that copies at most this much."""
+    """Producers are blocked after a pass that copies at most this number of stored bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """Size of an archive, and the source's offsets at the comparison."""
+    """Size of an archive, and the source's compared offsets."""
 
     bounds: Mapping[int, Bounds]
     records: int
@@ -59,21 +59,21 @@ def archive_records(job: ArchiveJob) -> ArchiveResult:
     Raises:
         UserError: The archive differs from its source.
         SourceChangedError: The source was recreated.
-        RetryableError: A producer cannot be blocked, a transaction stays open, or Spark failed.
+        RetryableError: A producer cannot be blocked, a transaction is open, or Spark failed.
         IncompleteError: The job was stopped; records in manifests stay.
     """
     topic_id = job.source.topic_id
     records, stored, compared = archive_while_written(job)
-    ends = job.shut_out()
+    ends = job.block_producers()
     copied = _copy_and_compare(job, topic_id, ends, compared)
-    _check_whole(job, ends)
+    _check_all_archived(job, ends)
     source_bounds = job.source.read_bounds()
     bounds = {number: replace(source_bounds[number], stable=end, end=end) for number, end in ends.items()}
     return ArchiveResult(bounds, records + copied.records, stored + copied.bytes)
 
 
 def archive_while_written(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
-    """Copy and compare while producers write. Return the records, stored bytes and compared end offsets."""
+    """Copy and compare while producers write. Return records, stored bytes and compared end offsets."""
     topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
     for _ in range(_PASSES):
@@ -90,7 +90,7 @@ def _copy_and_compare(
 ) -> CopyResult:
     job.before_pass()
     copied = copy_log(job.engine, job.source, job.sink, until=ends, progress=job.progress)
-    _check_same(job, topic_id)
+    _check_topic_id(job, topic_id)
     _compare(job, compared)
     return copied
 
@@ -113,13 +113,13 @@ def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
         raise UserError(message, hint="Nothing was deleted. Cancel it (reconciler mount cancel), and start again.")
 
 
-def _check_same(job: ArchiveJob, topic_id: str | None) -> None:
+def _check_topic_id(job: ArchiveJob, topic_id: str | None) -> None:
     if job.source.topic_id != topic_id:
         message = f"{job.name} was deleted and created again while it was archived (its topic id changed)"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint="Nothing was deleted. Plan again.")
 
 
-def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
+def _check_all_archived(job: ArchiveJob, ends: Mapping[int, int]) -> None:
     reached = job.sink.read_ends()
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:
@@ -128,7 +128,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
-# The restored topic has new offsets.
+# A restored topic has new offsets, so records are compared by order.
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class RestoreJob:
 
 
 def restore_records(job: RestoreJob) -> CopyResult:
-    """Copy missing records, and compare all records.
+    """Copy the records that a restored topic lacks, and compare all records.
 
     Raises:
-        UserError: The restored topic differs; another process may have written to it.
+        UserError: The restored topic differs from the archive.
         RetryableError: Spark failed, or brokers do not answer.
         IncompleteError: The job was stopped; committed records stay.
     """
@@ -176,7 +176,7 @@ def _compare_restored(job: RestoreJob) -> None:
 def map_group_offsets(
     groups: Mapping[str, Mapping[int, int]], target_of: Callable[[int, int], int | None]
 ) -> dict[str, dict[int, int]]:
-    """Return the groups' offsets in a copy. `target_of` maps a partition and source offset to the copy's offset."""
+    """Return groups' offsets in a copy. `target_of` maps a partition and source offset to the copy's offset."""
     return {
         group: {
             number: target

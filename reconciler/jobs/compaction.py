@@ -48,7 +48,7 @@ _OFFSETS_A_ROW: Final = 1 << 20
 def run_in_spark(
     engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]
 ) -> Iterator[Sequence[Any]]:
-    """Run work in Spark and yield the results of each round. A partition with too many keys has a separate round.
+    """Run work in Spark and yield the results of each round. A partition with many keys has its own round.
 
     Raises:
         IncompleteError: The work was stopped; yielded results are valid.
@@ -76,7 +76,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         with stage.describe_stages(session, "reconciler: maintenance"):
             return [CompactionPass(session, task, chore, *cleaning).write_survivors(engine.used)]
     except ReconcilerError as error:
-        # A cancelled stage looks like a failed one.
+        # A cancelled stage raises the same error as a failed stage.
         if engine.is_stopped():
             raise stage.stopped_maintenance_error() from error
         return [FailedChore(chore.partition, error)]
@@ -84,7 +84,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
 
 @dataclass(frozen=True, slots=True)
 class CompactionPass:
-    """One compaction of one partition."""
+    """A compaction of one partition."""
 
     session: SparkSession
     task: ChoreTask
@@ -93,12 +93,12 @@ class CompactionPass:
     cleaning: CompactionScope
 
     def write_survivors(self, used: EngineUse) -> PartitionRewrite:
-        """Write the surviving records to new objects."""
+        """Write the records that survive to new objects."""
         groups = list(self.compaction.iter_groups(self.cleaning))
-        tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).count_tasks)
+        tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).parallel_tasks)
         keys = read_key_hashes(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
         survivors = group_by_file(find_newest(keys), [_find_offset_range(group) for group in groups])
-        files = gather_by_file(add_every_file(survivors, len(groups)), len(groups))
+        files = gather_by_file(add_file_rows(survivors, len(groups)), len(groups))
         used.count_tasks(spark_tasks=tasks + len(groups))
         try:
             rows = self._write_files(files, groups).collect()
@@ -126,7 +126,7 @@ class CompactionPass:
 def read_key_hashes(
     session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[CleaningPiece], tasks: int
 ) -> DataFrame:
-    """Return the offset and key hash of each record with a key; the hash has two halves."""
+    """Return the offset of each record with a key, and its key's hash in two halves."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task.check_shared(chore)
@@ -147,7 +147,7 @@ def find_newest(keys: DataFrame) -> DataFrame:
 
 
 def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
-    """Return offsets by file. A record at the end of the remote tier is in two files."""
+    """Return offsets by file. Where the remote tier ends, a record may be in two files."""
 
     def pack_offsets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for gathered in _join_batches(batches):
@@ -166,8 +166,8 @@ def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFra
     return survivors.mapInArrow(pack_offsets, "file int, offsets binary")
 
 
-def add_every_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Add an empty row for each file, so that files that lose all records are rewritten, too."""
+def add_file_rows(survivors: DataFrame, files: int) -> DataFrame:
+    """Add an empty row for each file, so that files without survivors are rewritten, too."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
     )
@@ -175,7 +175,7 @@ def add_every_file(survivors: DataFrame, files: int) -> DataFrame:
 
 
 def gather_by_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Gather the offsets of each file in one task. By default, Spark would join several files."""
+    """Gather the offsets of each file in one task."""
     return survivors.repartition(files, "file")
 
 

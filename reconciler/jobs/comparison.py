@@ -1,4 +1,4 @@
-"""Comparisons of two logs, and their first difference."""
+"""Results of comparing two logs, and the search for the first difference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Difference = Literal["partition", "start", "end", "records", "digest"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionSide:
-    """Offsets and digest of a partition in one log, up to its last stable offset."""
+    """A partition of one log, up to its last stable offset."""
 
     start: int
     end: int
@@ -29,33 +29,30 @@ class PartitionSide:
 
 @dataclass(frozen=True, slots=True)
 class PartitionComparison:
-    """One partition of both logs. A side is `None` if its log lacks the partition.
-
-    `records` and `digest` cover offsets that both logs have.
-    """
+    """Comparison of a partition. A side is `None` if its log lacks the partition."""
 
     partition: int
     left: PartitionSide | None
     right: PartitionSide | None
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
-    """First common offset whose record differs or is missing, if searched."""
+    """First common offset at which records differ or one is missing, if searched."""
     superseded: int = 0
-    """Number of records that compaction removed from one log."""
+    """Number of records that compaction removed from only one log."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether the logs have equal records in the partition."""
+        """Whether the partition is equal in both logs."""
         return not self.differences
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two logs by partition."""
+    """Comparison of two logs by partition."""
 
     partitions: tuple[PartitionComparison, ...]
     is_deep: bool
-    """Whether every record was read instead of stored digests."""
+    """Whether records were read instead of stored digests."""
 
     @property
     def is_equal(self) -> bool:
@@ -70,13 +67,13 @@ class Comparison:
 
 @dataclass(slots=True)
 class DigestTally:
-    """Digests of a partition of a log: of all offsets, and of offsets that both logs have."""
+    """A partition's digests of all offsets, and of offsets that both logs have."""
 
     whole: Digest = field(default_factory=Digest)
     common: Digest = field(default_factory=Digest)
 
     def add(self, digest: Digest, *, is_common: bool) -> None:
-        """Add the digest of an offset range."""
+        """Add a range's digest."""
         self.whole += digest
         if is_common:
             self.common += digest
@@ -97,11 +94,13 @@ class PartitionPair:
 
     def limit_from(self, offset: int) -> PartitionPair:
         """Return the pair without offsets below `offset`."""
-        return PartitionPair(self.partition, _bounds_since(self.left, offset), _bounds_since(self.right, offset))
+        return PartitionPair(
+            self.partition, _limit_bounds_from(self.left, offset), _limit_bounds_from(self.right, offset)
+        )
 
     @property
     def common(self) -> OffsetRange:
-        """Offsets that both logs have. The range is empty if one log lacks the partition."""
+        """Offsets that both logs have; empty if one log lacks the partition."""
         if self.left is None or self.right is None:
             return OffsetRange(0, 0)
         start = max(self.left.start, self.right.start)
@@ -109,7 +108,7 @@ class PartitionPair:
 
     @property
     def stretches(self) -> tuple[OffsetRange, ...]:
-        """Non-empty ranges before, of and after the common offsets."""
+        """The common offsets, and the ranges before and after them, without empty ranges."""
         known = [bounds for bounds in (self.left, self.right) if bounds is not None]
         first = min(bounds.start for bounds in known)
         last = max(first, *(bounds.stable for bounds in known))
@@ -120,7 +119,7 @@ class PartitionPair:
         return tuple(cut for cut in cuts if cut.length)
 
     def compare(self, left: DigestTally, right: DigestTally) -> PartitionComparison:
-        """Build the comparison from both digests."""
+        """Compare the partition by the logs' digests."""
         differing: list[Difference] = []
         if self.left is None or self.right is None:
             differing.append("partition")
@@ -138,7 +137,7 @@ class PartitionPair:
         )
 
 
-def _bounds_since(bounds: Bounds | None, offset: int) -> Bounds | None:
+def _limit_bounds_from(bounds: Bounds | None, offset: int) -> Bounds | None:
     return None if bounds is None else replace(bounds, start=max(bounds.start, min(offset, bounds.stable)))
 
 
@@ -149,7 +148,7 @@ def _build_side(bounds: Bounds | None, tally: DigestTally) -> PartitionSide | No
 
 
 class Records(Protocol):
-    """The reads of a log that a comparison needs."""
+    """The part of `TopicLog` that a comparison needs."""
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the records in `offsets`, in order."""
@@ -158,10 +157,10 @@ class Records(Protocol):
 
 @runtime_checkable
 class RenumberedLog(Protocol):
-    """A log whose records have the offsets of another log. Some records have none."""
+    """A log that returns records with the offsets of another log."""
 
     foreign: int | None
-    """This log's offset of the first record that has no offset in the other log."""
+    """Own offset of the first record that the other log lacks."""
 
 
 LEFT, RIGHT = 0, 1
@@ -169,15 +168,15 @@ LEFT, RIGHT = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class DisputedPartition:
-    """A partition of two logs, one of them compacted, whose differences need an explanation. It can be pickled."""
+    """A compacted partition whose differences need an explanation. Picklable."""
 
     logs: tuple[Records, Records]
     pair: PartitionPair
     stored: tuple[TopicLog, TopicLog]
-    """Logs whose extents divide each side into pieces."""
+    """The two logs whose extents divide the work into pieces."""
 
     def list_pieces(self) -> Iterator[tuple[int, Piece]]:
-        """Yield all pieces of both sides, because a superseding record may come later."""
+        """Yield (side, piece) up to both ends, because a superseding record may follow the common offsets."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:
@@ -193,26 +192,26 @@ class DisputeResult:
     superseded: int
     first_difference: int | None
     foreign: int | None = None
-    """Offset of the first record that the other log lacks."""
+    """Own offset of the first record of a `RenumberedLog` that the other log lacks."""
 
 
 def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[PartitionPair, ...]:
-    """Return the partitions of both logs in ascending order."""
+    """Return the partitions of both logs in order."""
     return tuple(PartitionPair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
 
 
 _MIN_HALVED: Final = 4096
-"""Offset ranges shorter than this are read instead of halved."""
+"""Length of an offset range that is read instead of halved."""
 
 
 def sum_stored_digests(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
-    """Return the digest of a range from stored digests."""
+    """Return a range's digest from stored digests."""
     return sum(log.read_digests(partition, offsets), Digest())
 
 
 def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
-    """Return the digest of a range from its records."""
-    from reconciler.records.hashes import compute_digest  # noqa: PLC0415 - numpy is loaded for records only
+    """Return a range's digest by reading its records."""
+    from reconciler.records.hashes import compute_digest  # noqa: PLC0415 - loads numpy
 
     return sum((compute_digest(batch, base=0) for batch in log.read(partition, offsets)), Digest())
 
@@ -248,7 +247,7 @@ class HashedRecord(NamedTuple):
 
 def read_hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
     """Yield the records of a range as hashes, in order."""
-    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415 - numpy is loaded for records only
+    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415 - loads numpy
 
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), compute_hashes(batch), strict=True):

@@ -1,7 +1,7 @@
-"""Copy logs into copies of them or into other topics of the same platform.
+"""Copy logs into mirrors or into other topics of the same platform.
 
-Tasks stage ranges under new names, and the driver publishes each round by compare-and-swap. Missing ranges are found by
-reading source and sink. Parallel jobs publish nothing twice. Flows share rounds, and an error ends only its flow.
+Tasks stage ranges under new names, and the driver publishes each round by compare-and-swap. So parallel jobs publish
+nothing twice. Flows share rounds, but an error ends only its flow.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from reconciler.jobs.flows import (
     FlowRun,
     PartitionProgress,
     Piece,
+    is_always_wanted,
     iter_rounds,
+    join_first_pieces,
     join_pieces,
-    never_stopped,
-    next_piece,
 )
 from reconciler.jobs.ordered import compute_digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, ignore_progress
@@ -40,7 +40,7 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Each pass copies the next piece of every partition, so that all advance.
+# Each pass copies the next piece of every partition, so that all partitions advance.
 
 
 _MAX_SHARES: Final = 6
@@ -55,23 +55,24 @@ class CommitFlowRun(FlowRun):
 
     @property
     def ends(self) -> tuple[TopicLog, TransactionalSink]:
-        """The log that tasks read, and the sink."""
+        """The log that tasks read, and the sink that they write."""
         return self.flow.source, cast("TransactionalSink", self._sink)
 
     def plan_pieces(self, budget: int) -> list[Piece]:
-        """Return the next piece of each partition, or no piece if the copy is no longer wanted."""
+        """Return the next piece of each partition; none if the copy is no longer wanted."""
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
         share = budget // max(1, min(len(self._missing), _MAX_SHARES))
         pieces = [
-            next_piece(self._plan_pieces(partition, offsets), share) for partition, offsets in self._missing.items()
+            join_first_pieces(self._plan_pieces(partition, offsets), share)
+            for partition, offsets in self._missing.items()
         ]
         self._add_expected(pieces)
         return pieces
 
     def publish(self, staged: Sequence[Any]) -> None:
-        """Count the records that tasks have committed."""
+        """Count records that tasks have committed."""
         ends: dict[int, OffsetRange] = {}
         for one in staged:
             had = self._gained.get(one.partition, PartitionProgress())
@@ -86,19 +87,19 @@ class CommitFlowRun(FlowRun):
         self._report_progress(ends)
 
     def skip_partition(self, partition: int, error: LostRaceError) -> None:
-        """Skip a partition until the next round, because another process copies it."""
+        """Skip a partition until the flow ends, because another process copies it."""
         self._skipped |= {partition}
         self._lost_race = self._lost_race or error
 
-    def end_pass(self) -> None:
-        """Recompute missing ranges, without those that other processes have copied."""
+    def update_missing_ranges(self) -> None:
+        """Recompute missing ranges, without skipped partitions."""
         self._check_progress()
         reached = self._read_both_ends()
         self._set_missing(reached)
         self._missing = {number: offsets for number, offsets in self._missing.items() if number not in self._skipped}
 
     def finish(self) -> None:
-        """Mark the sink complete. Raise `LostRaceError` while other processes copy skipped partitions."""
+        """Mark the sink complete. Raise `LostRaceError` if skipped partitions are incomplete."""
         if self._lost_race is not None and self.error is None and not self._is_halted:
             self._set_missing(self._read_both_ends())
             if self._missing:
@@ -110,10 +111,10 @@ class CommitFlowRun(FlowRun):
         return not self._missing
 
 
-def copy_committed(
+def copy_and_commit(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, CopyProgress | LostRaceError]]:
-    """Copy ranges and commit each with its progress. Yield an error for a partition that another process took."""
+    """Copy ranges and yield each commit, or the error if another process copies the partition."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):
@@ -139,17 +140,17 @@ def copy_log(
     sink: StagedSink | TransactionalSink,
     *,
     until: Mapping[int, int] | None = None,
-    is_wanted: Callable[[], bool] = never_stopped,
+    is_wanted: Callable[[], bool] = is_always_wanted,
     progress: Report = ignore_progress,
 ) -> CopyResult:
-    """Copy the records that `sink` lacks up to the source's current end, and mark the first copy complete.
+    """Copy the records that `sink` lacks up to the source's current end, and mark the copy complete.
 
-    With `until`, the copy is not marked complete. If `is_wanted` returns false, the copy stops incomplete.
+    With `until`, copy up to these offsets and mark nothing. If `is_wanted` returns false, stop early.
 
     Raises:
-        UserError: The sink is no copy of the source, or an executor cannot reach one of them.
+        UserError: The sink is not a copy of the source, or an executor cannot reach one of them.
         IncompleteError: The copy was stopped; published records stay.
-        RetryableError: Spark failed, or another process keeps publishing.
+        RetryableError: Spark failed, or another process keeps copying.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
     (outcome,) = copy_flows([flow], engine)
@@ -159,7 +160,7 @@ def copy_log(
 
 
 def copy_flows(flows: Sequence[Flow], engine: Engine) -> list[FlowOutcome]:
-    """Copy several flows in parallel, each as `copy_log` does."""
+    """Copy several flows in parallel, each like `copy_log`."""
     return _CopyJob([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
@@ -187,7 +188,7 @@ class _TaskResult:
 
 
 _STALE_S: Final = STALE_REWRITE_MS / 1000
-"""Seconds after which staged records are copied again, because a sweep deletes unreferenced objects."""
+"""Seconds after which staged records are copied again, because a sweep may have deleted their objects."""
 
 
 class _CopyJob:
@@ -229,8 +230,8 @@ class _CopyJob:
                 self._run_rounds(work)
         except ReconcilerError as error:
             for flow in active:
-                flow.cut_short(error)
-        self._for_each(lambda flow: flow.end_pass(), active)
+                flow.fail_unless_complete(error)
+        self._for_each(lambda flow: flow.update_missing_ranges(), active)
 
     def _run_rounds(self, work: Sequence[_FlowPiece]) -> None:
         with self._tasks.choose_engine(sum(one.piece.stored_bytes for one in work), _WORDS):
@@ -275,7 +276,7 @@ class _CopyJob:
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_copy_task, ends, is_shared=self._tasks.is_in_process)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # The next round reports the stop.
+        # The next round reports that the job was stopped.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged
@@ -292,7 +293,7 @@ def _copy_task(
                 sink.check_shared()
             pieces = join_pieces(one.piece for one in work)
             if isinstance(sink, TransactionalSink):
-                for partition, done in copy_committed(source, sink, pieces):
+                for partition, done in copy_and_commit(source, sink, pieces):
                     if isinstance(done, LostRaceError):
                         yield _TaskResult(number, None, done, partition)
                     else:
@@ -310,26 +311,26 @@ def _stopped_error() -> IncompleteError:
 
 @dataclass(frozen=True)
 class TopicCopyJob:
-    """A topic to copy into another topic of its platform."""
+    """A topic to copy into another topic of the same platform."""
 
     name: str
     source: TopicLog
     sink: TransactionalSink | RekeySink
-    """A `RekeySink` distributes records by key. Other sinks keep partitions."""
+    """A `RekeySink` partitions records by key. Other sinks keep partitions."""
     copy: TopicLog
     engine: Engine
     progress: Report = ignore_progress
 
 
 def fill_topic(job: TopicCopyJob) -> CopyResult:
-    """Copy up to the source's current end and compare all records. Raise `UserError` for a difference."""
+    """Copy up to the source's current end and compare. Raise `UserError` for a difference."""
     copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.read_bounds().items()})
     _compare_copy(job)
     return copied
 
 
 def finish_topic(job: TopicCopyJob, ends: Mapping[int, int]) -> CopyResult:
-    """Copy the rest up to `ends` after all writes have ended, and compare. Raise `UserError` for a difference."""
+    """Copy the rest up to `ends`, when no one writes, and compare. Raise `UserError` for a difference."""
     copied = _copy_until(job, ends)
     _compare_copy(job)
     return copied

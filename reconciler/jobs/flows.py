@@ -1,4 +1,4 @@
-"""Flows: source, sink, and the pieces and rounds of the copy."""
+"""Flows: a source, a sink, and the copy between them in pieces and rounds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from reconciler.records.log import (
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
-"""Maximum size of joined extents in bytes."""
+"""Maximum stored bytes of a piece of several extents."""
 PIECE_COST: Final = 4 * MIB
-"""Fixed cost of a piece, such as requests and a commit, in bytes."""
+"""Fixed cost of a piece (requests, a commit), in bytes."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
-"""Target duration of a round in seconds. A crash loses only the current round."""
+"""Target duration of a round. A crash loses only the current round."""
 _TASK_COST: Final = 16 * MIB
 """Minimum cost of a task, in bytes."""
 
@@ -37,7 +37,7 @@ class Costly(Protocol):
 
     @property
     def cost(self) -> int:
-        """Cost of the work, in bytes."""
+        """Cost in bytes."""
         ...
 
 
@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def cost(self) -> int:
-        """Cost of the piece in a round, in bytes."""
+        """Cost in bytes."""
         return self.stored_bytes + PIECE_COST
 
 
@@ -64,7 +64,8 @@ def find_missing_ranges(
 ) -> dict[int, OffsetRange]:
     """Return the ranges that a sink lacks, up to the source's last stable offsets or `until`.
 
-    Raise `UserError` if the sink lacks a partition or is ahead of the source.
+    Raises:
+        UserError: The sink lacks a partition or is ahead of the source.
     """
     ranges: dict[int, OffsetRange] = {}
     for partition, source in sorted(bounds.items()):
@@ -83,7 +84,7 @@ def find_missing_ranges(
 
 
 def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -> Iterator[Piece]:
-    """Yield pieces of whole extents that cover `offsets` without gaps."""
+    """Yield pieces of whole extents that together cover `offsets`."""
     at = offsets.start
     stop, records, stored = at, 0, 0
     for extent in extents:
@@ -93,12 +94,12 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last offsets may have no records.
+    # The last offsets may be in no extent.
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
-def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
-    """Join a partition's first adjacent pieces up to `most_bytes`; the result has at least one piece."""
+def join_first_pieces(pieces: Iterable[Piece], most_bytes: int) -> Piece:
+    """Join a partition's first piece with the following pieces, up to `most_bytes`."""
     taken: list[Piece] = []
     for piece in pieces:
         if taken and sum(item.stored_bytes for item in taken) + piece.stored_bytes > most_bytes:
@@ -109,7 +110,7 @@ def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
 
 
 def iter_rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
-    """Yield rounds of at least one piece that fit the current budget."""
+    """Yield rounds of at least one piece within the current budget."""
     taken: list[C] = []
     cost = 0
     for piece in pieces:
@@ -123,7 +124,7 @@ def iter_rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
 
 
 def deal_to_tasks(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
-    """Assign pieces to a few tasks per core, in order. A task gets several tiny pieces."""
+    """Assign pieces to a few tasks per core, in order. Tiny pieces share a task."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
     tasks: list[list[C]] = []
     left = 0.0
@@ -159,7 +160,7 @@ class Budget:
         self.cost = 768 * MIB * cores
 
     def adapt(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
-        """Adapt the limit to the duration of the last round."""
+        """Adapt the limit to the last round's rate."""
         rate = sum(piece.cost for piece in pieces) / max(seconds, 0.001)
         self.cost = max(PIECE_COST, min(1024 * MIB * cores, int(rate * _ROUND_S)))
 
@@ -167,8 +168,8 @@ class Budget:
 _FRUITLESS_PASSES: Final = 3
 
 
-def never_stopped() -> bool:
-    """Return true, so that the copy never stops."""
+def is_always_wanted() -> bool:
+    """Return true: the copy is always wanted."""
     return True
 
 
@@ -180,15 +181,15 @@ class Flow:
     sink: StagedSink | TransactionalSink
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
-    """End offset by partition; other partitions are skipped. `None` copies everything."""
-    is_wanted: Callable[[], bool] = never_stopped
-    """Called before each publish, to stop the copy of a paused mirror."""
+    """End offsets by partition; other partitions are not copied. `None` copies everything."""
+    is_wanted: Callable[[], bool] = is_always_wanted
+    """Called before each publication; false stops the copy, for example of a paused mirror."""
     progress: Report = ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """A partition's copied offsets, end and lag, and the source's start offset."""
+    """Records, bytes and offsets copied to a partition, its end and lag, and the source's start offset."""
 
     records: int = 0
     bytes: int = 0
@@ -200,7 +201,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """Result of a flow. `offsets` count offsets without records, too."""
+    """Result of a flow. `offsets` includes offsets without records."""
 
     records: int = 0
     bytes: int = 0
@@ -208,7 +209,7 @@ class CopyResult:
     seconds: float = 0.0
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     is_whole: bool = True
-    """Whether the copy reached the source's end at the start of the job."""
+    """Whether the copy reached its goal, the source's end at the start."""
 
     @property
     def lag(self) -> int:
@@ -217,13 +218,13 @@ class CopyResult:
 
 
 class FlowRun:
-    """A flow during a job. Only its tasks run in parallel."""
+    """State of a flow during a job. Not thread-safe."""
 
     def __init__(self, number: int, flow: Flow, clock: Callable[[], float]) -> None:
         self.number, self.flow = number, flow
         self.error: ReconcilerError | None = None
         self.is_fresh = False
-        """Whether nothing was copied since both ends were read."""
+        """Whether the source was read after the last round."""
         self._is_halted = False
         self._clock, self._began = clock, clock()
         self._sink = flow.sink
@@ -246,22 +247,22 @@ class FlowRun:
         return self.error is None and not self._is_halted and bool(self._missing)
 
     def fail(self, error: ReconcilerError) -> None:
-        """Record the flow's first error and end the flow."""
+        """End the flow with its first error."""
         self.error = self.error or error
 
-    def cut_short(self, error: ReconcilerError) -> None:
-        """Record the job's error for this flow, unless the flow is complete."""
+    def fail_unless_complete(self, error: ReconcilerError) -> None:
+        """End the flow with the job's error, unless the flow is complete."""
         if not self._is_complete:
             self.fail(error)
 
     def read_both_ends(self) -> None:
-        """Read source and sink. The copy's goal is the source's current end."""
+        """Read source and sink, and make the source's current end the goal."""
         reached = self._read_both_ends()
         self._goal = self._seen
         self._set_missing(reached)
 
-    def plan_pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - where tasks commit, it bounds what is taken
-        """Return missing ranges as pieces. `budget` is the cost limit of a round."""
+    def plan_pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - `CommitFlowRun` uses it
+        """Return the missing ranges as pieces. `budget` is a round's cost limit."""
         pieces = [
             piece for partition, offsets in self._missing.items() for piece in self._plan_pieces(partition, offsets)
         ]
@@ -292,7 +293,7 @@ class FlowRun:
                 )
         self._report_progress(gained)
 
-    def end_pass(self) -> None:
+    def update_missing_ranges(self) -> None:
         """Recompute missing ranges."""
         if self._is_complete:
             self._missing = {}
@@ -310,7 +311,7 @@ class FlowRun:
             )
 
     def reread_source(self) -> None:
-        """Read the source again before a round."""
+        """Read the source again, unless it was read after the last round."""
         if not self.is_fresh:
             self._read_source()
 
@@ -320,7 +321,7 @@ class FlowRun:
             self.flow.sink.mark_complete()
 
     def build_result(self) -> CopyResult:
-        """Build the result of the flow so far."""
+        """Return the flow's result so far."""
         nowhere = Bounds(0, 0, 0, 0)
         partitions = {
             partition: replace(gained, lag=max(0, seen.end - gained.end), source_start=seen.start)

@@ -44,7 +44,7 @@ _DESCRIPTION: Final = "reconciler: compare records"
 
 
 def compute_digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
-    """Return the digest of offset ranges by reading every record."""
+    """Return the digest of offset ranges by reading their records."""
     work = [
         piece
         for number, offsets in ranges.items()
@@ -64,19 +64,19 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A missing record is no difference if it is a tombstone or superseded, and the log was compacted beyond its offset. The
-# superseding record is checked by the same rule.
+# A missing record is no difference if compaction may have removed it: the log is compacted beyond the record's offset,
+# and the record is a tombstone or has a successor with the same key.
 
 
 _MAX_HELD: Final = 2_000_000
-"""Maximum number of missing records in memory. Beyond it, logs are read again."""
+"""Maximum number of missing records in memory. Their successors are then searched in the logs."""
 
 
 def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
-    """Compare the records of disputed partitions in threads or in one Spark job."""
+    """Compare the records of disputed partitions, in this process or in a Spark job."""
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.list_pieces())
-    if not whole or not engine.starts_spark(stored):
+    if not whole or not engine.needs_spark(stored):
         return {doubt.pair.partition: explain_pair(*doubt.logs, doubt.pair) for doubt in doubts}
     from reconciler.jobs.superseded import explain_in_spark  # noqa: PLC0415 - brings PySpark
 
@@ -88,7 +88,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
 
 
 def explain_pair(left: Records, right: Records, pair: PartitionPair) -> DisputeResult:
-    """Compare all records at offsets that both logs have."""
+    """Compare the records at common offsets, and find out which differences compaction explains."""
     if pair.left is None or pair.right is None:
         return DisputeResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
@@ -96,7 +96,7 @@ def explain_pair(left: Records, right: Records, pair: PartitionPair) -> DisputeR
     for ours, theirs in _align_batches(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
         missing_right.add_missing(_select_only_in(ours, theirs))
         missing_left.add_missing(_select_only_in(theirs, ours))
-        first = _first_unequal(ours, theirs)
+        first = _find_first_unequal(ours, theirs)
         if first is not None:
             first = _min_offset(first, missing_left.find_unexplained(), missing_right.find_unexplained())
             return DisputeResult(0, first, _foreign_offset(left))
@@ -148,7 +148,7 @@ class _MissingRecords:
         self._sought, self._held = [], 0
         wanted, later = NewestOffsets(), NewestOffsets()
         wanted.add_hashes(high, low, offsets)
-        for batch in self._records_from(int(offsets.min()) + 1):
+        for batch in self._read_records_from(int(offsets.min()) + 1):
             has_key = batch.column("key").is_valid()
             keyed = batch.column("offset").to_numpy()[to_bool_array(has_key)]
             if len(keyed):
@@ -159,7 +159,7 @@ class _MissingRecords:
         self.explained += int(is_superseded.sum())
         self._add_unexplained(offsets[~is_superseded])
 
-    def _records_from(self, start: int) -> Iterator[pa.RecordBatch]:
+    def _read_records_from(self, start: int) -> Iterator[pa.RecordBatch]:
         for log, bounds in zip(self.logs, (self.pair.left, self.pair.right), strict=True):
             if bounds is not None:
                 yield from log.read(self.pair.partition, OffsetRange(start, bounds.stable))
@@ -196,7 +196,7 @@ def _last_offset(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[-1].as_py())
 
 
-def _first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
+def _find_first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
     offsets, at_ours, at_theirs = np.intersect1d(
         ours.column("offset").to_numpy(), theirs.column("offset").to_numpy(), assume_unique=True, return_indices=True
     )
@@ -216,21 +216,21 @@ def _min_offset(*offsets: int | None) -> int | None:
 
 
 def find_compacted_to(log: TopicLog, partition: int) -> int:
-    """Return the offset below which superseded records may be missing. Brokers do not report it."""
+    """Return the offset below which superseded records may be missing; unlimited if a log does not report it."""
     if isinstance(log, CompactingLog):
         return MAX_OFFSET if log.may_lack_records() else 0
     return log.read_bounds([partition])[partition].compacted_to
 
 
 def read_compacted_bounds(log: TopicLog, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-    """Return the offsets of partitions and the offsets up to which they are compacted."""
+    """Return bounds by partition, with unlimited `compacted_to` if a log does not report it."""
     if isinstance(log, CompactingLog) and log.may_lack_records():
         return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.read_bounds(only).items()}
     return log.read_bounds(only)
 
 
 def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> DisputedPartition | None:
-    """Align a copy with its source by their offset map. Return `None` without a map or without compaction."""
+    """Renumber a copy by the offset map. Return `None` without a map or without compaction."""
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
         return None
@@ -244,8 +244,8 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     return DisputedPartition((view, source), PartitionPair(number, ours, theirs), (source, source))
 
 
-def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
-    """Return the copy's offset of the first difference."""
+def find_first_difference_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
+    """Return the copy's offset at the first difference."""
     first = why.first_difference
     if first is None:
         return why.foreign
@@ -284,7 +284,7 @@ class _SourceOrderLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Transaction markers leave different gaps, so records are compared by position.
+# Transaction markers make different gaps, so records are compared by position.
 
 
 _MAX_LOCATED: Final = 10
@@ -311,7 +311,7 @@ class _PieceDigest:
 def verify_renumbered(
     engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = ignore_progress
 ) -> Comparison:
-    """Compare ranges of two logs by the order of records. `progress` counts records of the right log."""
+    """Compare ranges of two logs by the order of records. `progress` counts the right log."""
     logs = (left, right)
     ranges = [(number, (span.left, span.right)) for number, span in sorted(spans.items())]
     work = [
@@ -334,7 +334,7 @@ def verify_renumbered(
 
 
 def make_whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
-    """Return the complete ranges of all partitions of two logs. A missing partition has an empty range."""
+    """Return the complete ranges of all partitions; empty for a missing partition."""
 
     def to_range(bounds: Bounds | None) -> OffsetRange:
         return OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.start, bounds.stable)
@@ -407,7 +407,6 @@ def _compare_in_order(
 def _explain_differences(
     engine: Engine, logs: tuple[TopicLog, TopicLog], spans: Mapping[int, Spans], results: Sequence[PartitionComparison]
 ) -> list[PartitionComparison]:
-    """Explain differences between logs of brokers, because brokers compact at any time."""
     doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
     whys = explain_differences(engine, [doubt for doubt in doubts if doubt is not None])
     explained_results = []
@@ -415,7 +414,7 @@ def _explain_differences(
         why, offsets = whys.get(result.partition), spans[result.partition].offsets
         if why is None or offsets is None:
             explained_results.append(result)
-        elif (first := find_first_in_copy(why, offsets)) is None:
+        elif (first := find_first_difference_in_copy(why, offsets)) is None:
             explained_results.append(replace(result, differences=(), superseded=why.superseded))
         else:
             explained_results.append(replace(result, first_difference=first))
@@ -447,7 +446,7 @@ def find_agreed_ends_by_map(
     maps: Mapping[int, OffsetMap],
     ends: Mapping[int, int],
 ) -> dict[int, int]:
-    """Return, for each source partition, the first offset at which the copy differs, or its end.
+    """Return, by partition, the first source offset at which the copy differs, or the offset in `ends`.
 
     Records that retention or compaction removed are ignored.
     """

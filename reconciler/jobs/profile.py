@@ -1,4 +1,4 @@
-"""Profile a topic with DataFrames. Executors cache no values."""
+"""Profile a topic with DataFrames, which cache sizes instead of values."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _SECOND_MS: Final = 1000
 
 
 def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
-    """Compute a topic's profile. Records before `old_before_ms` are counted separately.
+    """Compute a topic's profile. Records before `old_before_ms` count as old.
 
-    `start` returns the Spark session and is not called for an empty topic.
+    `start` returns the Spark session; it is not called for an empty topic.
     """
     bounds = log.read_bounds()
     numbers = sorted(bounds)
@@ -101,7 +101,7 @@ def _measure_length(column: Column) -> Column:
 
 
 def count_by_partition(records: DataFrame, old_before_ms: int) -> DataFrame:
-    """Return counts of each partition. A row without a partition has the totals."""
+    """Return counts by partition, and the totals in a row without a partition."""
     has_time = fn.col("timestamp_ms") >= 0
     is_old = has_time & (fn.col("timestamp_ms") < old_before_ms)
     is_tombstone = fn.col("is_null") & fn.col("key").isNotNull()
@@ -124,7 +124,7 @@ def count_by_partition(records: DataFrame, old_before_ms: int) -> DataFrame:
 
 
 def count_by_key(records: DataFrame) -> DataFrame:
-    """Return each key of each partition with the size of its newest record."""
+    """Return each key of each partition with its counts and the size of its newest record."""
     with_key = records.where(fn.col("key").isNotNull())
     return with_key.groupBy("partition", "key").agg(
         fn.count("*").alias("records"), fn.sum("size").alias("bytes"), fn.max_by("size", "offset").alias("newest_size")
@@ -141,14 +141,14 @@ def count_superseded(keys: DataFrame) -> DataFrame:
 
 
 def count_partitions_of_keys(keys: DataFrame) -> DataFrame:
-    """Return each key with its number of partitions."""
+    """Return each key with its counts and its number of partitions."""
     return keys.groupBy("key").agg(
         fn.sum("records").alias("records"), fn.sum("bytes").alias("bytes"), fn.count("*").alias("partitions")
     )
 
 
 def count_spread_keys(topic_keys: DataFrame) -> DataFrame:
-    """Return one row: the number of keys, and of keys in several partitions."""
+    """Return a row with the number of keys, and of keys in several partitions."""
     return topic_keys.agg(fn.count("*").alias("keys"), fn.count_if(fn.col("partitions") > 1).alias("scattered"))
 
 
@@ -165,7 +165,7 @@ def find_largest_keys(topic_keys: DataFrame) -> DataFrame:
 
 
 def find_longest_gaps(records: DataFrame) -> DataFrame:
-    """Return each partition's longest gap between records, in whole seconds. Gaps below a second do not count."""
+    """Return each partition's longest time between records, if at least a second."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     second = fn.col("timestamp_ms") - fn.col("timestamp_ms") % _SECOND_MS
     ends = timed.groupBy("partition", second.alias("second")).agg(
@@ -180,7 +180,7 @@ def find_longest_gaps(records: DataFrame) -> DataFrame:
 
 
 def count_over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFrame:
-    """Return the number of records in each non-empty time slot. Slots count from 0."""
+    """Return the number of records by time slot (from 0), without empty slots."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     slot = fn.expr(f"(timestamp_ms - {start_ms}) div {width_ms}")
     return timed.groupBy(slot.alias("slot")).agg(fn.count("*").alias("records"))

@@ -16,7 +16,7 @@ from reconciler.errors import ReconcilerError, RetryableError, UserError
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Progress of a job. Totals are estimates; bytes are stored bytes."""
+    """Progress of a job. Totals are estimates. Bytes are stored bytes."""
 
     records: int
     records_total: int
@@ -29,7 +29,7 @@ class JobProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated remaining seconds: `None` until the rate is known, 0 once all records are counted."""
+        """Estimated remaining seconds; `None` if the rate is unknown."""
         if 0 < self.records_total <= self.records:
             return 0.0
         if self.bytes == 0 or self.bytes_total == 0:
@@ -41,16 +41,16 @@ Report: TypeAlias = Callable[[JobProgress], None]
 
 
 def ignore_progress(progress: JobProgress) -> None:
-    """Ignore progress."""
+    """Do nothing: a report for callers without a display."""
 
 
 @contextmanager
 def shorten_worker_errors() -> Iterator[None]:
-    """Remove the traceback from reconciler errors that Spark's Python workers report."""
+    """Make Spark's Python workers report a `ReconcilerError` without traceback."""
     try:
         yield
     except ReconcilerError:
-        if "pyspark.worker_util" in sys.modules:  # a worker process, which ends with the error
+        if "pyspark.worker_util" in sys.modules:  # This worker process ends with the error.
             os.environ.update(SPARK_HIDE_TRACEBACK="1")  # noqa: TID251 - PySpark reads it
         raise
 
@@ -63,14 +63,14 @@ _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 
 def translate_start_error(what: str, error: Exception, *, output: str = "") -> ReconcilerError:
-    """Build the error for a failed start of Spark. `output` is the output of Spark's JVM."""
+    """Return the error for a failed start of Spark. `output` is from Spark's JVM."""
     hint = "Correct spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
     why = _extract_reason(output) or _extract_reason(str(error)) or type(error).__name__
     return UserError(f"{what}: {why}", hint=hint)
 
 
 def translate_job_error(what: str, error: Exception) -> ReconcilerError:
-    """Build the error for a failed job. If a `ReconcilerError` caused it, the hint is kept."""
+    """Return the error for a failed job, with the hint of a `ReconcilerError` that caused the failure."""
     text = str(error)
     if ours := _OUR_ERROR.findall(text):
         name, words = ours[-1]

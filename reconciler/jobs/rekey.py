@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions, with one shuffle by target partition.
 
-A shuffle row holds a source batch's records for one target partition as Arrow data. One task writes each target
-partition from all sources, each source in offset order. The sink stores its position in each source.
+A shuffle row holds a batch's records for one target partition as Arrow data. One task writes each target partition from
+all source partitions in offset order. The sink stores its position in each source partition.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 TargetRow: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
 """Target partition, share, source partition, first source offset, records.
 
-The share is the part of the source's records in this round up to the row's end.
+The share is where the row ends in the source partition's range, from 0 to 1.
 """
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""Records per shuffle row. More make consumer groups reread more, fewer make writes slower."""
+"""Records per shuffle row. With more, consumer groups reread more; with fewer, writes are slower."""
 _ROWS_A_BATCH: Final = 32
 """Shuffle rows per Arrow batch."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
@@ -52,10 +52,10 @@ def copy_by_key(
     until: Mapping[int, int],
     progress: Report = ignore_progress,
 ) -> CopyResult:
-    """Copy the records that a sink lacks up to `until`, each once, to the partition of its key.
+    """Copy the records that a sink lacks up to `until`, each to the partition of its key.
 
     Raises:
-        UserError: The sink is no copy of the source, or an executor cannot reach one of them.
+        UserError: The sink is not a copy of the source, or an executor cannot reach one of them.
         IncompleteError: The copy was stopped; committed records stay.
         RetryableError: Spark or brokers failed, or another process copies the topic.
     """
@@ -96,7 +96,7 @@ class _RekeyJob:
         return find_missing_ranges(bounds, ends, self.until)
 
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Interleave the pieces of all partitions, so that records of similar times are together."""
+        """Interleave the pieces of all partitions, so that records of similar times stay together."""
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
             pieces = list(iter_pieces(number, offsets, self.source.list_extents(number, offsets)))
@@ -115,13 +115,13 @@ class _RekeyJob:
         try:
             outcomes = self._run_tasks(tasks, taken, through)
         except RetryableError as failure:
-            # A cancelled round looks like a failed one.
+            # A cancelled round raises the same error as a failed round.
             raise (_stopped_error() if self.engine.is_stopped() else failure) from failure
         tasks.budget.adapt(taken, self.engine.clock() - began, cores=tasks.cores)
-        write_partitions, error = stage.split_outcomes(outcomes)
+        written, error = stage.split_outcomes(outcomes)
         self.done = CopyResult(
-            self.done.records + sum(one.records for one in write_partitions),
-            self.done.bytes + sum(one.bytes for one in write_partitions),
+            self.done.records + sum(one.records for one in written),
+            self.done.bytes + sum(one.bytes for one in written),
             seconds=self.done.seconds + self.engine.clock() - began,
         )
         if error is not None and not isinstance(error, LostRaceError):
@@ -136,7 +136,7 @@ class _RekeyJob:
             used.count_tasks(in_process=targets)
             return write_in_threads(self.source, self.sink, pieces, through)
         used.count_tasks(spark_tasks=len(pieces) + targets)
-        rows = add_every_target(read_packed(tasks.session, self.source, pieces, targets), targets)
+        rows = add_target_rows(read_pieces(tasks.session, self.source, pieces, targets), targets)
         with _limit_batch_rows(tasks.session):
             try:
                 outcome_rows = write_partitions(sort_by_target(rows, targets), self.sink, through).collect()
@@ -155,8 +155,8 @@ def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; the records committed so far stay", hint="`apply` continues it.")
 
 
-def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
-    """Read each piece in a task and return the records by target partition."""
+def read_pieces(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
+    """Read each piece in a task; return records by target partition."""
     within = _find_ranges(pieces)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,19 +169,19 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
     return session.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _COLUMNS)
 
 
-def add_every_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Add an empty row for each target partition, so that every partition stores its position."""
+def add_target_rows(rows: DataFrame, targets: int) -> DataFrame:
+    """Add an empty row for each target partition, so that all store their positions."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 
 
 def sort_by_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Gather the rows of each target partition in one task, with sources interleaved."""
+    """Gather the rows of each target partition in one task, interleaving source partitions."""
     return rows.repartition(targets, "target").sortWithinPartitions("target", "place", "source", "offset")
 
 
 def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int]) -> DataFrame:
-    """Write each target partition in a task, and return the outcomes."""
+    """Write each target partition in a task; return the outcomes."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbered = (
@@ -190,7 +190,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
             for target, records in zip(batch.column("target").to_pylist(), batch.column("records"), strict=True)
         )
         for target, group in groupby(numbered, key=itemgetter(0)):
-            records = (_unpack_records(read_packed) for _, read_packed in group)
+            records = (_unpack_records(packed) for _, packed in group)
             yield stage.pack_outcomes(
                 _write(sink, target, (record_batch for record_batch in records if record_batch is not None), through)
             )
@@ -199,7 +199,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
 
 
 _MAX_THREADS: Final = 16
-"""Maximum number of target partitions written in parallel, each with a separate producer."""
+"""Maximum number of target partitions written in parallel. Each has a producer."""
 
 
 def write_in_threads(
@@ -248,7 +248,7 @@ def _read_rows(
 
 
 def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[TargetRow]:
-    """Yield a batch's records by target partition. Records without a key stay together.
+    """Yield a batch's records by target partition. Records without a key go to the same target partition.
 
     `within` is the source partition's offset range in the round.
     """

@@ -27,7 +27,7 @@ from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, S
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter  # available since PySpark 4.1, as all filters
+    from pyspark.sql.datasource import Filter  # since PySpark 4.1
 
 NAME: Final = "topic-log"
 _UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -39,7 +39,7 @@ _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its Spark type and its field in `RECORD_SCHEMA`."""
+    """A column's Spark type and field in `RECORD_SCHEMA`."""
 
     type: str
     field: str | None
@@ -47,12 +47,12 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """Spark type of the column in a schema."""
+        """Spark type in a SQL schema."""
         return "timestamp_ltz" if self.type == "timestamp" else self.type
 
     @property
     def ddl(self) -> str:
-        """Spark type and nullability of the column."""
+        """Spark type and nullability in a SQL schema."""
         return f"{self.sql} not null" if self.is_never_null else self.sql
 
 
@@ -69,7 +69,7 @@ COLUMNS: Final = {
 
 
 def build_ddl(options: Mapping[str, str]) -> str:
-    """Return the Spark schema for the option `columns`, or for all columns without it. Headers are optional."""
+    """Return the Spark schema of the option `columns`, or of all columns."""
     listed = options.get("columns")
     names = list(COLUMNS) if listed is None else [name.strip() for name in listed.split(",")]
     if listed is None and not parse_boolean(options, "includeHeaders", otherwise=True):
@@ -88,7 +88,7 @@ def _check_columns(names: Sequence[str]) -> None:
 
 
 def check_schema(schema: StructType) -> None:
-    """Reject a user's schema if columns or types differ, or if a nullable column is `not null`."""
+    """Reject a user's schema with other columns or types, or with `not null` for a nullable column."""
     _check_columns(schema.names)
     for wanted in schema:
         column = COLUMNS[wanted.name]
@@ -133,7 +133,7 @@ _MAX_MS: Final = ((1 << 63) - 1) // 1000
 
 
 def _clamp_times(ms: pa.Array[Any]) -> pa.Array[Any]:
-    """Clamp timestamps to Spark's range, because brokers accept any 64-bit value."""
+    """Clamp timestamps to Spark's range, since brokers accept any 64-bit value."""
     ends = pc.min_max(ms).as_py()
     if ends["min"] is None or -_MAX_MS <= ends["min"] <= ends["max"] <= _MAX_MS:
         return ms
@@ -154,7 +154,7 @@ ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
 
 @dataclass(frozen=True)
 class OffsetOption:
-    """Start or end offsets from a query's option, for all partitions or by partition."""
+    """Start or end offsets from an option. `everywhere` is for all partitions."""
 
     option: str
     everywhere: int | None
@@ -166,7 +166,7 @@ class OffsetOption:
         return None if offset is None or offset < 0 else offset
 
     def resolve(self, all_bounds: Mapping[int, Bounds]) -> dict[int, int]:
-        """Return an offset for each existing partition."""
+        """Return the offset of each partition."""
         if self.everywhere is None and (others := sorted(all_bounds.keys() ^ self.by_partition.keys())):
             lacks = others[0] in all_bounds
             problem = "names no offset for" if lacks else "names an offset for"
@@ -220,7 +220,7 @@ def parse_offset_option(
     topic: str,
     topics: Collection[str],
 ) -> OffsetOption:
-    """Parse start or end offsets from an option of this or Spark's Kafka source. JSON may name all `topics`."""
+    """Parse start or end offsets from this source's or Spark's Kafka option (`names`). JSON may name all `topics`."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
@@ -245,7 +245,7 @@ def parse_offset_option(
 
 
 def parse_whole_number(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    """Return an option's whole number of at most 64 bits, or `None` if the option is not set."""
+    """Return an option's 64-bit whole number, or `None` if the option is not set."""
     text = options.get(name.lower())
     if text is None:
         return None
@@ -265,7 +265,7 @@ def parse_boolean(options: Mapping[str, str], name: str, *, otherwise: bool) -> 
 
 
 def check_version(what: str, oldest: str, *, is_supported: bool) -> None:
-    """Raise an error if this PySpark does not support a feature."""
+    """Raise `UserError` unless this PySpark supports a feature."""
     if not is_supported:
         message = f"{what} needs PySpark {oldest} or newer, and this is {pyspark.__version__}"
         raise UserError(message, hint=f"Install it: pip install 'pyspark>={oldest}'.")
@@ -361,13 +361,13 @@ def _is_exact(condition: Filter) -> bool:
 
 @dataclass(frozen=True)
 class TaskRange(InputPartition):
-    """The range of one task, pickled by Spark."""
+    """The range of one task. Spark pickles it."""
 
     topic: str
     partition: int
     offsets: OffsetRange
     rows: TopicRows | None = None
-    """Rows that read the range, or `None` for those of the planning reader."""
+    """Reader of the range; `None` stands for the reader that planned the task."""
 
     def __post_init__(self) -> None:
         pass
@@ -375,18 +375,18 @@ class TaskRange(InputPartition):
 
 @dataclass(frozen=True)
 class LossHandling:
-    """What a query does about lost offsets: raise an error or warn."""
+    """Whether a query fails for lost offsets or logs them."""
 
     topic: str
     is_error: bool
 
     @classmethod
     def from_options(cls, topic: str, options: Mapping[str, str]) -> LossHandling:
-        """Return the handling that a query's options select."""
+        """Read the option `failOnDataLoss`."""
         return cls(topic, parse_boolean(options, "failOnDataLoss", otherwise=True))
 
     def report(self, lost: Sequence[str]) -> None:
-        """Log lost offsets. Raise `UserError` unless the options ignore them."""
+        """Log lost offsets, or raise `UserError` for them."""
         if lost and self.is_error:
             hint = "To read the rest anyway, set the option failOnDataLoss to false."
             raise UserError(f"{self.topic}, {'; '.join(lost)}", hint=hint)
@@ -395,12 +395,12 @@ class LossHandling:
 
 
 def describe_start_beyond_end(partition: int, start: int, end: int) -> str:
-    """Describe a requested start beyond the partition's end."""
+    """Return a text for a start offset beyond the partition's end."""
     return f"partition {partition}: it ends at offset {end}, before the start {start} that was requested"
 
 
 def describe_removed(partition: int, begin: int, stop: int) -> str:
-    """Describe records that retention removed."""
+    """Return a text for records that retention removed."""
     return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
 
 
@@ -413,7 +413,7 @@ class TopicRows:
         self._schema = schema
 
     def plan(self, wanted: Mapping[int, OffsetRange]) -> list[TaskRange]:
-        """Return a task for each run of adjacent stored parts."""
+        """Return a task for each piece of the ranges."""
         return [
             TaskRange(self.losses.topic, partition, piece.offsets)
             for partition, offsets in sorted(wanted.items())
@@ -424,7 +424,7 @@ class TopicRows:
     def read(
         self, share: TaskRange, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a range, and report records that retention removed."""
+        """Yield the batches of a task, and report records that retention removed."""
         self.log.check_shared()
         schema = to_arrow_schema(self._schema, **_UTC)
         if isinstance(self.log, SelectiveLog):
@@ -449,19 +449,19 @@ class TopicRows:
             self._check_hole(share.partition, OffsetRange(at, share.offsets.stop))
 
     def _check_hole(self, partition: int, hole: OffsetRange) -> None:
-        """Report a gap in offsets if retention caused it; other gaps are normal."""
+        """Report a gap in offsets if retention caused it."""
         begin = self.log.read_bounds([partition])[partition].start
         if hole.start < begin:
             self.losses.report([describe_removed(partition, hole.start, min(begin, hole.stop))])
 
 
 class TopicLogReader(DataSourceReader):
-    """Plans and reads a query of topics."""
+    """Plans and reads a batch query of topics."""
 
     def __init__(self, rows: Mapping[str, TopicRows], options: Mapping[str, str]) -> None:
         self._rows = rows
-        self._starts = self._read_places(options, ("start", "startingOffsets"), STARTS, "earliest")
-        self._ends = self._read_places(options, ("end", "endingOffsets"), ENDS, "stable")
+        self._starts = self._parse_offset_options(options, ("start", "startingOffsets"), STARTS, "earliest")
+        self._ends = self._parse_offset_options(options, ("end", "endingOffsets"), ENDS, "stable")
         self._since_ms = parse_whole_number(options, "startingTimestamp")
         self._until_ms = parse_whole_number(options, "endingTimestamp")
         self._wanted = _QueryFilter(_parse_numbers(options, "partitions"))
@@ -469,7 +469,7 @@ class TopicLogReader(DataSourceReader):
 
     @shorten_worker_errors()
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a task for each run of adjacent stored parts that may match."""
+        """Return a task for each piece that may have matching records."""
         bounds = {topic: rows.log.read_bounds() for topic, rows in self._rows.items()}
         if missing := sorted(self._listed_partitions.difference(*bounds.values())):
             message = f"option partitions of {NAME} names partition {missing[0]}, which the topic does not have"
@@ -482,12 +482,12 @@ class TopicLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if isinstance(partition, TaskRange):  # an empty topic has one task without a range
+        if isinstance(partition, TaskRange):  # Without ranges, Spark runs one empty task.
             wanted, rows = self._wanted, self._rows[partition.topic]
             with shorten_worker_errors():
                 yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
 
-    def _read_places(
+    def _parse_offset_options(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
     ) -> dict[str, OffsetOption]:
         return {
@@ -533,7 +533,7 @@ class TopicLogReader(DataSourceReader):
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
     def _select_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
-        """Return the selected range. It starts at the first record of the start time."""
+        """Return the range that options and filters leave of `requested`."""
         offset = self._wanted.offset
         start, stop = (
             max(requested.start, bounds.start, offset.least),
@@ -550,7 +550,7 @@ class TopicLogReader(DataSourceReader):
 
 
 class PushingReader(TopicLogReader):
-    """Accepts Spark's filters for a frame that is scanned once, if the option `pushFilters` is set.
+    """Applies Spark's filters while reading, if the option `pushFilters` is set.
 
     Spark 4.3.0 applies one scan's filters to all scans of a frame, so a self-join would lack rows.
     """

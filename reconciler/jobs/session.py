@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from reconciler.resources.workspace import SparkSpec
 
+# ruff: noqa: PLC0415 - PySpark is an optional dependency
+
 _PACKAGE: Final = Path(__file__).parents[1]
 
 
@@ -83,7 +85,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 
 
 def check_connect_server(url: str) -> None:
-    """Reject a Spark Connect server that does not answer. Spark's client would try for minutes."""
+    """Reject a Spark Connect server that does not answer; Spark's client would retry for minutes."""
     host, port = parse_connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
@@ -98,8 +100,8 @@ def check_connect_server(url: str) -> None:
 
 
 def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
-    """Return a session of a Spark Connect server after its first answer."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and an extra: only jobs need it
+    """Return a session of a Spark Connect server that has answered."""
+    from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(url)
     for name, value in conf.items():
@@ -112,23 +114,23 @@ def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
     return session
 
 
-def format_setting(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
-    """Return a Spark setting as text."""
+def format_setting(value: str | int | bool) -> str:  # noqa: FBT001 - a YAML value
+    """Return a setting as Spark's text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def ship_package(session: SparkSession, folder: Path) -> None:
     """Send this package to executors, which must have its dependencies.
 
-    The zip file in `folder` must outlive the session.
+    The zip file in `folder` must exist as long as the session.
     """
     session.addArtifacts(str(pack_sources(folder)), pyfile=True)
 
 
 def pack_sources(folder: Path, source: Path = _PACKAGE) -> Path:
-    """Write the package's sources into an importable zip file and return its path."""
+    """Write the package's sources into an importable zip file; return its path."""
     target = folder / "reconciler.zip"
-    # Zip files begin with 1980, but Nix dates files to 1970.
+    # Zip files cannot have dates before 1980, but Nix dates files to 1970.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -144,14 +146,14 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Without JVM optimization, Spark starts and answers a quarter faster.
+    # Without JVM optimization, Spark starts a quarter faster.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
 
 
 class RunningSpark:
-    """A Spark session started by this process, and its JVM."""
+    """A Spark session that this process started, and its JVM."""
 
     def __init__(self, session: SparkSession, gateway: Any | None, resources: ExitStack) -> None:
         self.session = session
@@ -164,12 +166,12 @@ class RunningSpark:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # PySpark's `cancelAllJobs` misses stages that are about to be submitted.
+            # PySpark's `cancelAllJobs` misses stages that are not submitted yet.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property
     def has_executors(self) -> bool:
-        """Whether executors run besides the driver. It is always true for Connect and `local`."""
+        """Whether tasks can run: executors are registered, or the session is remote or `local`."""
         if self._gateway is None:
             return True
         context: Any = self.session.sparkContext
@@ -208,9 +210,9 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
 
 
 def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
-    """Check without starting Spark that it can start on this machine."""
+    """Check that Spark can start on this machine, without starting it."""
     try:
-        import pyspark  # noqa: F401, PLC0415 - heavy, and an extra: only jobs need it
+        import pyspark  # noqa: F401
     except ImportError as error:
         hint = "Install it: pip install 'stream-reconciler[spark]'; to use a Spark Connect server: [connect]."
         raise MissingSparkError("Data jobs run on Spark, and PySpark is not installed", hint=hint) from error
@@ -221,13 +223,13 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
 
 
 def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tuple[SparkSession, Any]:
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see above
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
 
     settings = {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {}), "spark.master": spark.master}
     settings.update({name: format_setting(value) for name, value in spark.conf.items()})
-    aside = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it lives as long as the JVM writes to it
+    aside = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the JVM writes to it
     words = {"stdout": log or aside, "stderr": log or aside}
     try:
         conf = SparkConf().setAll(list(settings.items()))
@@ -250,10 +252,10 @@ def _find_python(spark: SparkSpec, environ: Mapping[str, str]) -> str:
 
 def _stop_jvm(gateway: Any) -> None:
     """Close the JVM's standard input, which ends the JVM."""
-    from pyspark import SparkContext  # noqa: PLC0415 - see above
+    from pyspark import SparkContext
 
     gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next session talks to a dead JVM
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - or the next session would use this JVM
     gateway.proc.stdin.close()
     try:
         gateway.proc.wait(_EXIT_S)

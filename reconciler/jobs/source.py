@@ -69,7 +69,7 @@ OPTIONS_TEXT: Final = (
 _DEFAULT_PYTHON: Final = "python3"
 """Command that PySpark runs unless `PYSPARK_PYTHON` is set."""
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
-"""Options of a write, with the stream settings that Spark adds."""
+"""Options of a write, including stream settings that Spark adds."""
 
 
 def _refuse_writes(_options: Mapping[str, str]) -> NoReturn:
@@ -90,8 +90,8 @@ def register(
 ) -> None:
     """Register `topic-log` in a session. `open_log` receives a read's options with lower-case names.
 
-    `open_log` is pickled and runs on the driver; its log is read in executors. Spark's options and configuration
-    contain no secrets. `list_topics` returns the names that `subscribePattern` may match.
+    Functions are pickled and run on the driver; executors read the log. So Spark's options need no secrets.
+    `list_topics` returns the names that `subscribePattern` may match.
     """
 
     class TopicLogSource(_TopicLogSource):
@@ -138,7 +138,7 @@ class _TopicLogSource(DataSource):
             return TopicLogStream(
                 lambda: self._find_topics(options), lambda topic: self._open_rows(topic, options, schema), options
             )
-        except Exception as error:  # noqa: BLE001 - an opener is the user's own
+        except Exception as error:  # noqa: BLE001 - `open_log` may raise anything
             return _RefusedStream(error)
 
     @shorten_worker_errors()
@@ -166,20 +166,20 @@ class _TopicLogSource(DataSource):
         return dict(self.options)
 
     def _find_topics(self, options: Mapping[str, str]) -> Sequence[str]:
-        return parse_topics(options, lambda: type(self).lister(_without_topics(options)))
+        return parse_topics(options, lambda: type(self).lister(_remove_topic_options(options)))
 
     def _open_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> TopicRows:
-        cluster = _without_topics(options)
+        cluster = _remove_topic_options(options)
         log = type(self).opener({**cluster, "topic": topic} if topic else cluster)
         return TopicRows(log, schema, LossHandling.from_options(topic, options))
 
 
-def _without_topics(options: Mapping[str, str]) -> dict[str, str]:
+def _remove_topic_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name not in {"topic", "subscribe", "subscribepattern"}}
 
 
 class _RefusedStream(DataSourceStreamReader):
-    """Raises a stream's error at Spark's first call, because Spark 4.3.0 hides errors of `streamReader`."""
+    """Raises the error of `streamReader` at Spark's first call; Spark 4.3.0 hides errors of `streamReader`."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -191,7 +191,7 @@ class _RefusedStream(DataSourceStreamReader):
     initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815 - Spark's
 
 
-# Tasks stage rows; the driver publishes a batch completely or not at all, and only once.
+# Tasks stage rows. The driver publishes a batch once, completely or not at all.
 
 
 _FIELDS: Final = {
@@ -205,7 +205,7 @@ _TEXT: Final = frozenset({"value", "key"})
 
 
 def check_rows(schema: StructType) -> None:
-    """Reject rows without a value, or with columns or types that records lack."""
+    """Reject rows without a value, or with columns or types that records do not have."""
     for column in schema:
         if column.name not in COLUMNS:
             known = f"Rename it, or leave it out; a record is written from {', '.join(_FIELDS)}."
@@ -228,7 +228,7 @@ def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column(name) for name in names], [_FIELDS[name] for name in names])
 
 
-# `abort` does nothing, because a failed `commit` may have decided its transaction.
+# `abort` does nothing, because a failed `commit` may have published the rows.
 
 
 @dataclass(frozen=True)
@@ -240,13 +240,13 @@ class StagedRows(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class StagedBatch(StagedRows):
-    """Rows that one task staged for a batch of a query."""
+    """Rows that one task staged for a batch of a streaming query."""
 
     stream: str
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of one `save`."""
+    """Writes the rows of a batch query."""
 
     def __init__(self, sink: AppendSink) -> None:
         self._sink = sink
@@ -263,7 +263,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes each batch of a stream once."""
+    """Writes each batch of a streaming query once."""
 
     def __init__(self, sink: AppendSink, topic: str) -> None:
         self._sink = sink
@@ -272,7 +272,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @shorten_worker_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        # Python writers learn the query's id only from this property.
+        # Spark passes the query's id only in this property.
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if query is None:
@@ -308,7 +308,7 @@ S = TypeVar("S", bound=StagedRows)
 
 
 def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
-    """Reject missing results of tasks, whose rows would be lost."""
+    """Reject missing results, because rows would be lost."""
     staged = [item for item in messages if isinstance(item, kind)]
     if len(staged) < len(messages):
         left = len(messages) - len(staged)

@@ -1,6 +1,6 @@
 """Run work as Spark stages, or in threads if the work is small.
 
-`spark.range(0, n, 1, n).mapInArrow(…)` makes one task per piece of work without a shuffle, also over Spark Connect.
+`spark.range(0, n, 1, n).mapInArrow(…)` runs one task per piece of work without a shuffle, also with Spark Connect.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """A `ReconcilerError` as a task's result, because Spark would pass on only its text."""
+    """A task's `ReconcilerError` as a result. If it were raised, Spark would pass on only its text."""
 
     error: ReconcilerError
 
@@ -49,10 +49,7 @@ class TaskError:
 def run_stage(
     session: SparkSession, work: Sequence[W], do: Callable[[W], Iterable[R]], *, what: str
 ) -> tuple[list[R], ReconcilerError | None]:
-    """Run each piece of pickled work in a separate task. Return the results and the first error.
-
-    A task that raises a `ReconcilerError` is not retried.
-    """
+    """Run each piece of work in a Spark task; return the results and the first `ReconcilerError`."""
     tasks = tuple(work)
 
     def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,18 +72,17 @@ def run_stage(
 
 
 def pack_outcomes(outcomes: Iterable[object]) -> pa.RecordBatch:
-    """Pack a task's outcomes into rows for the driver."""
+    """Pickle a task's outcomes into rows for the driver."""
     return pa.RecordBatch.from_arrays([pa.array(map(pickle.dumps, outcomes), pa.binary())], schema=_OUTCOME)
 
 
 def unpack_outcomes(rows: Iterable[Any]) -> list[Any]:
-    """Unpack the outcomes of tasks."""
-    # `pack_outcomes` pickled these rows in the same session.
+    """Unpickle rows that `pack_outcomes` built."""
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
 def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], ReconcilerError | None]:
-    """Separate results from errors. Return the first error."""
+    """Return the results and the first error."""
     done: list[R] = []
     error: ReconcilerError | None = None
     for outcome in outcomes:
@@ -98,7 +94,7 @@ def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], Reconcil
 
 
 def run_task(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
-    """Yield a task's results. If the task raises a `ReconcilerError`, yield it last."""
+    """Yield a task's results, and last the `ReconcilerError` that the task raised."""
     try:
         yield from do(task)
     except ReconcilerError as error:
@@ -106,19 +102,19 @@ def run_task(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]
 
 
 class Cores:
-    """Number of tasks that can run in parallel. It changes with the executors."""
+    """Number of tasks that Spark can run in parallel, which changes with the executors."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._known_cores: int | None = None
 
     @property
-    def count_tasks(self) -> int:
+    def parallel_tasks(self) -> int:
         """Return the current number of tasks."""
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:
-            # A Connect server does not report its cores. A range gets one partition per core.
+            # A Connect server does not report its cores, but a range gets one partition per core.
             self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
         return self._known_cores
 
@@ -146,7 +142,7 @@ def _is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-# Starting a JVM takes longer than a small copy.
+# Starting a JVM takes longer than a small copy, so small work runs in threads.
 
 
 T = TypeVar("T", bound="Costly")
@@ -156,7 +152,7 @@ _MAX_THREADS: Final = 16
 
 @dataclass(slots=True)
 class EngineUse:
-    """Counts tasks in Spark and in this process. Any thread may use it."""
+    """Counts tasks in Spark and in this process. Thread-safe."""
 
     spark_tasks: int = 0
     in_process: int = 0
@@ -172,23 +168,23 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where a job runs and how it stops. `session` starts Spark or returns the running session."""
+    """Where a job runs and how it stops. `session` returns the Spark session, and starts Spark if necessary."""
 
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
-    """Work on fewer stored bytes runs in threads of this process. With 0, all work runs in Spark."""
+    """Work on fewer stored bytes runs in threads of this process."""
     clock: Callable[[], float] = read_monotonic_s
     used: EngineUse = field(default_factory=EngineUse)
     prepare_spark: Callable[[], None] = lambda: None
     """Called before `session`."""
 
-    def starts_spark(self, stored_bytes: int) -> bool:
-        """Return whether work on this number of bytes runs in Spark."""
+    def needs_spark(self, stored_bytes: int) -> bool:
+        """Return whether work on this number of stored bytes runs in Spark."""
         return stored_bytes >= self.below
 
     def start_spark(self, stored_bytes: int) -> SparkSession:
-        """Return the Spark session for work on this number of bytes.
+        """Return the Spark session. `stored_bytes` only appears in an error.
 
         Raises:
             MissingSparkError: Java or Spark is missing.
@@ -199,7 +195,7 @@ class Engine:
             self.prepare_spark()
             started = self.session()
             self.used.starting_s += self.clock() - began
-            return started  # noqa: TRY300 - what follows is about errors
+            return started  # noqa: TRY300
         except MissingSparkError as error:
             if not self.below:
                 raise
@@ -212,7 +208,7 @@ class Engine:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs a job's tasks in threads until the first large pass, and from then on in Spark."""
+    """Runs a job's tasks in threads, and from the first large pass on in Spark."""
 
     engine: Engine
     budget: Budget = field(default_factory=lambda: Budget(_count_own_cores()))
@@ -232,25 +228,25 @@ class Tasks:
     @property
     def cores(self) -> int:
         """Number of parallel tasks."""
-        return _count_own_cores() if self._cores is None else self._cores.count_tasks
+        return _count_own_cores() if self._cores is None else self._cores.parallel_tasks
 
     @contextmanager
     def choose_engine(self, stored_bytes: int, words: str) -> Iterator[None]:
-        """Choose threads or Spark for a number of bytes. `words` describe the work in Spark's UI."""
-        if self._spark is None and not self.engine.starts_spark(stored_bytes):
+        """Choose threads or Spark by a number of bytes. `words` describe the work in Spark's UI."""
+        if self._spark is None and not self.engine.needs_spark(stored_bytes):
             yield
             return
         if self._spark is None:
             self._spark = self.engine.start_spark(stored_bytes)
             self._cores = Cores(self._spark)
-            self.budget = Budget(self._cores.count_tasks)
+            self.budget = Budget(self._cores.parallel_tasks)
         with describe_stages(self._spark, words):
             yield
 
     def run(
         self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
     ) -> tuple[list[R], ReconcilerError | None]:
-        """Run work with several pieces per task. Return the results and the first error."""
+        """Run work, several pieces per task; return the results and the first error."""
         used = self.engine.used
         if not work:
             return [], None
@@ -260,7 +256,7 @@ class Tasks:
             try:
                 return run_stage(self._spark, tasks, do, what=what)
             except RetryableError:
-                if self.engine.is_stopped():  # a cancelled stage looks like a failed one
+                if self.engine.is_stopped():  # A cancelled stage raises the same error.
                     return [], stopped_work_error(what)
                 raise
         used.count_tasks(in_process=len(work))
@@ -285,7 +281,7 @@ def _count_own_cores() -> int:
 
 
 class StoredWork(Costly, Protocol):
-    """Work with a number of stored bytes to read."""
+    """Work that reads a number of stored bytes."""
 
     @property
     def bytes(self) -> int:
@@ -299,7 +295,7 @@ C = TypeVar("C", bound=StoredWork)
 def run_rounds_in_spark(
     engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]
 ) -> Iterator[list[R]]:
-    """Run pickled work in Spark and yield the results of each round. The caller stores them before the next round.
+    """Run work in Spark and yield each round's results, which the caller stores before the next round.
 
     Raises:
         IncompleteError: The work was stopped; yielded results are valid.
@@ -318,5 +314,5 @@ def run_rounds_in_spark(
 
 
 def stopped_maintenance_error() -> IncompleteError:
-    """Build the error for maintenance that was stopped."""
+    """Return the error for maintenance that was stopped."""
     return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

@@ -1,4 +1,4 @@
-"""Topics as a stream: positions, lost offsets, and batches."""
+"""Streaming queries of topics: positions, batches, and lost offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconciler.runtime.threads import read_monotonic_s
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before PySpark 4.2, streams have no limits
+except ImportError:  # before PySpark 4.2
     SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 HAS_LIMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 """Whether PySpark is 4.2 or newer."""
 _LIST_EVERY_S: Final = 60
-"""Seconds between searches for new topics of a pattern."""
+"""Seconds between searches for new topics that a pattern matches."""
 Offsets: TypeAlias = dict[str, dict[int, int]]
 K = TypeVar("K")
 
 
 class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics from one position to the next. For a pattern, `list_topics` finds new topics."""
+    """Reads topics from one position to the next. `list_topics` returns the topics, or those that match a pattern."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now: Mapping[str, Mapping[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # tasks get what `read` needs from ranges
+        return {}  # `TaskRange.rows` has everything that `read` needs.
 
     @shorten_worker_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
@@ -83,7 +83,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {partition: min(begin, bounds[partition].end) for partition, begin in begins.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a batch."""
+        """Return the limit of a batch: `maxOffsetsPerTrigger`."""
         return ReadAllAvailable() if self._max_offsets is None else ReadMaxRows(self._max_offsets)
 
     @shorten_worker_errors()
@@ -96,7 +96,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shorten_worker_errors()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch. Before PySpark 4.2 there is no `start`; `partitions` reports all losses."""
+        """Return the end of the next batch. `start` is missing before PySpark 4.2."""
         self._find_new_topics()
         begins = {} if start is None else self._parse_position(start)
         if start is not None and self._losses_are_errors:
@@ -104,9 +104,9 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges: dict[tuple[str, int], OffsetRange] = {}
         for topic, rows in self._rows.items():
             bounds = rows.log.read_bounds()
-            begins.setdefault(topic, _first_offsets(bounds))
+            begins.setdefault(topic, _find_start_offsets(bounds))
             readable, lost = _find_readable_ranges(begins[topic], self._find_ends(topic, bounds), bounds)
-            # `partitions` reports lost offsets and skips them.
+            # If losses are no errors, `partitions` logs and skips them.
             if self._losses_are_errors:
                 rows.losses.report(lost)
             ranges.update({(topic, partition): offsets for partition, offsets in readable.items()})
@@ -127,7 +127,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shorten_worker_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return a task for each run of stored parts between two positions."""
+        """Return the tasks between two positions, and report lost offsets."""
         begins, ends = self._parse_position(start), self._parse_position(end)
         self._report_deleted({**begins, **ends})
         tasks: list[InputPartition] = []
@@ -135,7 +135,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if topic not in ends:
                 continue
             bounds = rows.log.read_bounds()
-            begin = begins.get(topic) or _first_offsets(bounds)
+            begin = begins.get(topic) or _find_start_offsets(bounds)
             ranges, lost = _find_readable_ranges(begin, ends[topic], bounds)
             rows.losses.report(lost)
             tasks += [replace(task, rows=rows) for task in rows.plan(ranges)]
@@ -189,15 +189,15 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             message = f"the checkpoint has no valid position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
         if len(offsets) == len(self._rows) == 1 and not self._has_pattern:
-            # The topic's name may have changed.
+            # The topic may have been renamed.
             (topic,), (own_topic,) = offsets, self._rows
-            self._check_same(topic, topic_ids[topic], own_topic, offsets[topic])
+            self._check_same_topic(topic, topic_ids[topic], own_topic, offsets[topic])
             return {own_topic: offsets[topic]}
         for topic in offsets.keys() & self._rows.keys():
-            self._check_same(topic, topic_ids[topic], topic, offsets[topic])
+            self._check_same_topic(topic, topic_ids[topic], topic, offsets[topic])
         return offsets
 
-    def _check_same(self, topic: str, topic_id: str | None, own_topic: str, offsets: Mapping[int, int]) -> None:
+    def _check_same_topic(self, topic: str, topic_id: str | None, own_topic: str, offsets: Mapping[int, int]) -> None:
         own_id = self._rows[own_topic].log.topic_id
         if topic_id != own_id if topic_id is not None and own_id is not None else topic != own_topic:
             message = f"the checkpoint is of topic {topic} with id {topic_id}, and {own_topic} has id {own_id}"
@@ -210,7 +210,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def _first_offsets(bounds: Mapping[int, Bounds]) -> dict[int, int]:
+def _find_start_offsets(bounds: Mapping[int, Bounds]) -> dict[int, int]:
     return {partition: partition_bounds.start for partition, partition_bounds in bounds.items()}
 
 

@@ -1,4 +1,4 @@
-"""Compare logs, one of them compacted, by DataFrame joins on offset and on key. Shuffles contain no values."""
+"""Compare compacted logs by DataFrame joins on offset and on key. Shuffles contain hashes instead of values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _COLUMNS: Final = (
     "side int, partition int, offset bigint, record struct<a: bigint, b: bigint>, key struct<a: bigint, b: bigint>, "
     "is_common boolean, may_be_gone boolean, is_tombstone boolean"
 )
-"""Hashes of a record and its key, whether both logs span its offset, and whether the other log may have compacted it.
-"""
+"""Hashes of a record and its key, whether both logs span its offset, and whether the other log may have removed it."""
 _HASH: Final = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 _SCHEMA: Final = pa.schema(
     {
@@ -47,7 +46,7 @@ class _PieceOfSide:
 
 
 def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
-    """Compare partitions of any size. Raise `RetryableError` if Spark fails."""
+    """Compare disputed partitions in Spark. Raise `RetryableError` if Spark fails."""
     parts = [_PieceOfSide(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.list_pieces()]
     try:
         with describe_stages(session, "reconciler: compare compacted logs"):
@@ -64,7 +63,7 @@ def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition])
 
 
 def hash_records(session: SparkSession, parts: Sequence[_PieceOfSide]) -> DataFrame:
-    """Return hashes of both logs' records from their common start in any order."""
+    """Return hashes of both logs' records from the common start on."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -81,7 +80,7 @@ def hash_records(session: SparkSession, parts: Sequence[_PieceOfSide]) -> DataFr
 
 
 def find_differences(records: DataFrame) -> DataFrame:
-    """Return common offsets at which records differ or one record is missing."""
+    """Return common offsets at which records differ or one is missing."""
     spanned = records.where("is_common")
     ours, theirs = (spanned.where(fn.col("side") == side).alias(name) for side, name in ((LEFT, "l"), (RIGHT, "r")))
     sides = ours.join(theirs, ["partition", "offset"], "full_outer")
@@ -111,7 +110,7 @@ def mark_explained(differences: DataFrame, newest_of_keys: DataFrame) -> DataFra
 
 
 def sum_by_partition(differences: DataFrame) -> DataFrame:
-    """Return, for each partition, the number of explained differences and the first other difference."""
+    """Return, by partition, the number of explained differences and the first other difference."""
     offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
     return differences.groupBy("partition").agg(
         fn.count_if("is_superseded").alias("superseded"),

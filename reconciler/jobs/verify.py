@@ -1,4 +1,4 @@
-"""Compare two logs by counts, end offsets and digests of each partition. With `deep`, every record is read."""
+"""Compare two logs by end offsets, counts and digests of each partition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DigestPair:
-    """Digests of one range in both logs. The range does not cross the ends of the common offsets."""
+    """Digests of one range in both logs. The range is within or outside the common offsets."""
 
     partition: int
     offsets: OffsetRange
@@ -40,7 +40,7 @@ class DigestPair:
 
 
 def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[PartitionPair]) -> Iterator[DigestPair]:
-    """Yield the stored digests of both logs by range."""
+    """Yield stored digests of both logs by range."""
     for pair in both:
         for stretch in pair.stretches:
             ours = sum_stored_digests(left, pair.partition, stretch) if pair.left else Digest()
@@ -48,8 +48,8 @@ def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[Partitio
             yield DigestPair(pair.partition, stretch, ours, theirs)
 
 
-class DeepReading:
-    """Digests every record of both logs, one task per range."""
+class DeepReader:
+    """Computes digests of all records of both logs, one task per range."""
 
     def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[PartitionPair], progress: Report) -> None:
         self._progress = progress
@@ -58,10 +58,10 @@ class DeepReading:
             frozenset(pair.partition for pair in both if pair.left is None),
             frozenset(pair.partition for pair in both if pair.right is None),
         )
-        self._read = partial(read_pieces, left, right, lacking)
+        self._read = partial(digest_pieces, left, right, lacking)
 
     def read_digests(self, engine: Engine) -> Iterator[DigestPair]:
-        """Yield digests in rounds."""
+        """Yield digests round by round, and report progress."""
         began = engine.clock()
         done: list[DigestPair] = []
         for taken in self._run_rounds(engine):
@@ -97,10 +97,10 @@ class DeepReading:
         )
 
 
-def read_pieces(
+def digest_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[DigestPair]:
-    """Digest pieces of both logs in one task. `lacking` are the partitions that each log lacks."""
+    """Yield digests of pieces in both logs. `lacking` are the partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
     for piece in pieces:
@@ -118,7 +118,7 @@ def _list_pieces(left: TopicLog, right: TopicLog, pair: PartitionPair) -> Iterat
 
 @dataclass(frozen=True)
 class LogSince:
-    """A log without offsets below `starts`. Partitions not in `starts` are complete. It can be pickled."""
+    """A log without offsets below `starts`. Partitions not in `starts` are complete. Picklable."""
 
     log: TopicLog
     starts: Mapping[int, int]
@@ -129,11 +129,11 @@ class LogSince:
         return self.log.topic_id
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot reach the log."""
+        """Raise an error if this machine cannot read the log."""
         self.log.check_shared()
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the offsets of partitions and the offsets up to which they are compacted."""
+        """Return bounds by partition."""
         return {
             number: replace(bounds, start=max(bounds.start, min(self.starts.get(number, 0), bounds.end)))
             for number, bounds in read_compacted_bounds(self.log, only).items()
@@ -144,7 +144,7 @@ class LogSince:
         return self.log.read(partition, self._limit_range(partition, offsets))
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time within this log's range."""
+        """Return the offset of the first record at or after a time."""
         offset = self.log.find_offset_at(partition, timestamp_ms)
         return None if offset is None else max(offset, self.starts.get(partition, 0))
 
@@ -173,20 +173,20 @@ def compare_logs(
     since: Mapping[int, int] | None = None,
     progress: Report = ignore_progress,
 ) -> Comparison:
-    """Compare two logs up to their current last stable offsets.
+    """Compare two logs up to their last stable offsets, by stored digests or (`deep`) by records.
 
-    For compacted partitions, records from `since` on are read, to check that compaction explains each difference.
+    If compacted partitions differ, records from `since` on are read to check that compaction explains the differences.
     """
     both = tuple(
         pair.limit_from((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair
         for pair in pair_partitions(read_compacted_bounds(left), read_compacted_bounds(right))
     )
     if deep:
-        readings = list(DeepReading(left, right, both, progress).read_digests(engine))
+        readings = list(DeepReader(left, right, both, progress).read_digests(engine))
     else:
         readings = list(iter_stored_digests(left, right, both))
     tallies = _sum_digests(both, readings)
-    at = _first_differing_ranges(both, readings)
+    at = _find_first_differing_ranges(both, readings)
     in_doubt = [pair for pair in both if _is_in_doubt(pair, *tallies[pair.partition])]
     whys = explain_differences(engine, [DisputedPartition((left, right), pair, (left, right)) for pair in in_doubt])
     results = [_compare_pair(pair, tallies[pair.partition], whys.get(pair.partition)) for pair in both]
@@ -221,7 +221,9 @@ def _sum_digests(
     return tallies
 
 
-def _first_differing_ranges(both: Sequence[PartitionPair], readings: Sequence[DigestPair]) -> dict[int, OffsetRange]:
+def _find_first_differing_ranges(
+    both: Sequence[PartitionPair], readings: Sequence[DigestPair]
+) -> dict[int, OffsetRange]:
     common = {pair.partition: pair.common for pair in both}
     first: dict[int, OffsetRange] = {}
     for reading in readings:

@@ -1,10 +1,10 @@
 """The contract of every object store: calls, conditions, keys and errors.
 
-Keys are relative, separated by `/`. Readers never see a part of a body. A conditional write compares the object's
+Keys are relative, separated by `/`. Readers never see partial bodies. A conditional write compares the object's
 *version*. Equal bodies may have equal versions (S3's ETags do), so swapped bodies contain a nonce.
 
-If the answer to a conditional write was lost, the store reads the object before it raises `LostRaceError`. With
-several writers, the caller searches `LostRaceError.current` for its mark.
+If the answer to a conditional write was lost, the store compares the object with the body that it wrote. A caller with
+competing writers searches `LostRaceError.current` for its mark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ StoreOperation: TypeAlias = Literal["reach", "read", "write", "copy", "list", "d
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object's whole body, and its version for a swap."""
+    """An object's whole body and its version."""
 
     body: bytes
     version: Version
@@ -31,9 +31,9 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One row of a listing. `size` is in bytes; `hint` changes with every write of the object.
+    """A listed object. `size` is in bytes; `hint` changes with every write of the object.
 
-    `modified_ms` is the write time by the store's clock, which may have whole seconds only.
+    `modified_ms` is the write time by the store's clock, perhaps in whole seconds.
     """
 
     key: str
@@ -47,7 +47,7 @@ class ObjectStore(Protocol):
 
     @property
     def url(self) -> str:
-        """URL without secrets, as for `open_store`."""
+        """URL for `open_store`, without secrets."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class ObjectStore(Protocol):
         ...
 
     def read_clock_ms(self) -> int:
-        """Return the store's time, by which ages of objects are measured."""
+        """Return the store's time, the reference for ages of objects."""
         ...
 
     def get(self, key: str) -> StoredObject | None:
@@ -80,10 +80,10 @@ class ObjectStore(Protocol):
         ...
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` durably if the object has the version `expected`; `None` means that it does not exist.
+        """Store `body` durably if the object's version is `expected`; `None` means that it does not exist.
 
         Raises:
-            LostRaceError: Another write was first. Read the object and decide again.
+            LostRaceError: Another write was first.
         """
         ...
 
@@ -92,7 +92,7 @@ class ObjectStore(Protocol):
 
         Raises:
             MissingObjectError: The source object does not exist.
-            UserError: A KMS key is given, and the store cannot encrypt.
+            UserError: A KMS key is given, but the store cannot encrypt.
         """
         ...
 
@@ -105,15 +105,15 @@ class ObjectStore(Protocol):
         ...
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that this store violates."""
+        """Return the conditions of writes that this store violates."""
         ...
 
 
 def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Version:
-    """Return the version of an object if its body is `body`, from an earlier attempt of this write.
+    """Return the object's version if an earlier attempt of this write stored `body`.
 
     Raises:
-        LostRaceError: The body differs or the object is missing; this write may have been overwritten.
+        LostRaceError: The body differs or is missing; this write may have been overwritten.
     """
     if stored is not None and stored.body == body:
         return stored.version
@@ -122,7 +122,7 @@ def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Vers
 
 
 RESERVED: Final = ".store"
-"""Folder of locks and unfinished files in a directory store; no segment of a key may have this name."""
+"""Folder of locks and unfinished files in a directory store. Keys cannot contain it."""
 
 _FORBIDDEN: Final = frozenset({"", ".", "..", RESERVED})
 
@@ -144,7 +144,7 @@ def check_key(key: str) -> str:
 
 
 def is_valid_utf8(key: str) -> bool:
-    """Return whether a key is valid UTF-8. File names may contain other bytes."""
+    """Return whether a key is valid UTF-8. Names of files may not be."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -157,16 +157,12 @@ def create_nonce() -> str:
     return secrets.token_hex(16)
 
 
-# A shape is a type, a tuple of alternatives (`None` stands for null), `[shape]` (a list), `{str: shape}` (any names) or
-# `{"name": shape, …}` (these names and perhaps others; a `?` at the end marks an optional name).
+# A shape is a type, a tuple of alternatives (`None` is null), `[shape]` (a list), `{str: shape}` (any names) or
+# `{"name": shape, "optional?": shape}` (further names are allowed).
 
 
 def check_shape(value: Any, shape: Any, at: str = "") -> None:
-    """Reject a JSON value that does not have the types of `shape`; `at` is its path in errors.
-
-    Raises:
-        TypeError: Names the path and the value.
-    """
+    """Raise `TypeError` for a JSON value that does not have the types of `shape`; `at` is its path in errors."""
     match shape:
         case tuple():
             if not any(_has_shape(value, alternative) for alternative in shape):
@@ -184,13 +180,13 @@ def check_shape(value: Any, shape: Any, at: str = "") -> None:
 
 
 def check_numbers(*values: object) -> None:
-    """Reject values that are not integers; faster than `check_shape`."""
+    """Raise `TypeError` for values that are not integers; faster than `check_shape`."""
     if not {int}.issuperset(map(type, values)):
         raise TypeError(f"{next(value for value in values if type(value) is not int)!r:.50} is not a whole number")
 
 
 def check_texts(*values: object) -> None:
-    """Reject values that are not strings; faster than `check_shape`."""
+    """Raise `TypeError` for values that are not strings."""
     if not {str}.issuperset(map(type, values)):
         raise TypeError(f"{next(value for value in values if type(value) is not str)!r:.50} is not text")
 
@@ -222,13 +218,13 @@ def _shape_error(value: Any, at: str) -> TypeError:
     return TypeError(f"{at.lstrip('.') or 'it'} is {value!r:.50}")
 
 
-def no_object_error(url: str, key: str, *, place: str = "store") -> MissingObjectError:
+def missing_object_error(url: str, key: str, *, place: str = "store") -> MissingObjectError:
     """Return the error for a missing object."""
     return MissingObjectError(f"{url} has no object {key}", hint=f"Something else removed it; check the {place}.")
 
 
 def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[bytes]:
-    """Yield an object in chunks of `size` bytes, beginning with `first`, which is already read."""
+    """Yield an object in chunks of `size` bytes. The caller has read the chunk `first`."""
     piece, at = first, 0
     while piece:
         yield piece
@@ -247,10 +243,7 @@ PROBE: Final = ".probe-"
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
-    """Return the conditions of creates and swaps that `store` violates.
-
-    Errors of the store itself (no permission, disk full) are raised unchanged.
-    """
+    """Return the conditions of writes that `store` violates, by writes to a temporary object."""
     key = PROBE + create_nonce()
     try:
         problems = _probe_key(store, key)

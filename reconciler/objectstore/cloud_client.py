@@ -1,7 +1,7 @@
 """Clients for Google Cloud Storage or Azure: credentials, retries, error translation, and pyarrow's file system.
 
-The process that opens a store reads settings from the cloud's environment. Other processes receive these settings. If
-the environment has no credentials, each machine uses its own identity.
+The process that opens a store reads settings from the cloud's environment; executors receive them. Without credentials
+in the environment, each machine uses its own identity.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
     from reconciler.objectstore.base import StoreOperation
 
+# ruff: noqa: PLC0415 - `obstore` is an optional dependency
 
-# `obstore`'s error text may contain a signed URL, so errors show only its status, code, message and connection failure.
+
+# `obstore`'s error texts may contain signed URLs, so only status, code, message and connection failure are shown.
 
 
 _GOOGLE_RIGHTS: Final[dict[StoreOperation, str]] = {
@@ -61,7 +63,7 @@ _SYSTEM: Final = re.compile(r"Os \{[^}]*message: \"([^\"]{1,200})\"")
 
 @contextmanager
 def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
-    """Translate errors of the client; `doing` completes "cannot … URL"."""
+    """Translate errors of `obstore`; `doing` completes "cannot … URL"."""
     try:
         yield
     except ReconcilerError:
@@ -69,13 +71,13 @@ def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
     except Exception as error:
         if not is_obstore_error(error):
             raise
-        # Not `from error`: its text may contain a signed URL.
+        # Not `from error`, whose text may contain a signed URL.
         raise translate_error(error, doing, url) from None
 
 
 def is_obstore_error(error: Exception) -> bool:
-    """Return whether `obstore` raised an error. It also raises builtin exceptions."""
-    from obstore.exceptions import BaseError  # noqa: PLC0415 - lazy import
+    """Return whether `obstore` raised an error. Some of its errors are builtin exceptions."""
+    from obstore.exceptions import BaseError
 
     return isinstance(error, BaseError | FileNotFoundError | NotImplementedError | ValueError)
 
@@ -267,7 +269,7 @@ _AZURE_KINDS: Final = (
 )
 _NO: Final = frozenset({"0", "false", "off", "no", "n"})
 _ARROW_PATIENCE: Final = timedelta(seconds=60)
-"""Maximum duration of pyarrow's retries at Google; its default is 15 minutes."""
+"""Maximum duration of pyarrow's retries at Google (default: 15 minutes)."""
 _GOOGLE_HOST: Final = "https://storage.googleapis.com"
 
 
@@ -357,12 +359,10 @@ CONDITIONAL_READ_SECONDS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class ClientPair:
-    """The two clients of a process, and their settings."""
+    """The two clients of a process and their settings."""
 
     retrying_client: GCSStore | AzureStore
-    """Client for reads and repeatable writes."""
     single_try_client: GCSStore | AzureStore
-    """Client for conditional writes and for reads that verify them."""
     settings: StoreSettings
 
 
@@ -379,12 +379,12 @@ class CloudClients:
 
     @property
     def retrying_client(self) -> GCSStore | AzureStore:
-        """Client that retries, for reads and repeatable writes."""
+        """Client for reads and repeatable writes."""
         return self._open().retrying_client
 
     @property
     def single_try_client(self) -> GCSStore | AzureStore:
-        """Client that does not retry, for conditional writes."""
+        """Client without retries, for conditional writes and reads that verify them."""
         return self._open().single_try_client
 
     @property
@@ -394,21 +394,21 @@ class CloudClients:
         return options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST
 
     def can_share_access(self, other: CloudClients) -> bool:
-        """Return whether both have the same bucket and credentials, so that the server can copy."""
+        """Return whether the server can copy between both: bucket and credentials are equal."""
         return (self.bucket, self.resolve_settings().cloud) == (other.bucket, other.resolve_settings().cloud)
 
     @property
     def bucket(self) -> tuple[str, str]:
-        """The location's scheme, and its bucket or container."""
+        """Scheme, and bucket or container."""
         return self._place.scheme, self._place.bucket
 
     def resolve_settings(self) -> StoreSettings:
         """Return the complete settings with credentials."""
         return self._open().settings
 
-    def arrow_filesystem(self) -> FileSystem:
-        """Return pyarrow's file system; at Google it searches credentials itself."""
-        from pyarrow.fs import AzureFileSystem, GcsFileSystem  # noqa: PLC0415 - lazy import
+    def open_arrow_filesystem(self) -> FileSystem:
+        """Return pyarrow's file system. At Google, pyarrow searches credentials itself."""
+        from pyarrow.fs import AzureFileSystem, GcsFileSystem
 
         options, endpoint = self._build_options(), urlsplit(self.endpoint)
         if self._place.scheme == "az":
@@ -436,7 +436,7 @@ class CloudClients:
         if self._cached_pair is None:
             with self._lock, translate_cloud_errors("reach", self.settings.url):
                 if self._cached_pair is None:
-                    self._cached_pair = _cached_pair(self.settings, self._place)
+                    self._cached_pair = _open_pair(self.settings, self._place)
         return self._cached_pair
 
 
@@ -457,7 +457,7 @@ def _check_settings(settings: StoreSettings) -> None:
             raise UserError(message, hint=hint)
 
 
-def _cached_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
+def _open_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
     if settings.cloud is not None:
         options = {key: secret.text for key, secret in settings.cloud}
         if settings.endpoint is not None:
@@ -485,7 +485,7 @@ def read_certificates(path: str, url: str) -> bytes:
 
 
 def _open_client(settings: StoreSettings, place: BucketLocation, *, is_once: bool) -> GCSStore | AzureStore:
-    from obstore.store import AzureStore, GCSStore  # noqa: PLC0415 - lazy import
+    from obstore.store import AzureStore, GCSStore
 
     patience = settings.patience
     options: Any = {key: secret.text for key, secret in settings.cloud or ()}

@@ -1,7 +1,6 @@
 """The object store in a Google Cloud Storage bucket or an Azure container, through `obstore`.
 
-A version is a generation at Google and an ETag at Azure; neither is repeated. The store is pickled with resolved
-settings and credentials (`cloud_client.py`).
+A version is a generation at Google and an ETag at Azure; neither is repeated. A pickled store has credentials.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from reconciler.objectstore.base import (
     ObjectStore,
     StoredObject,
     Version,
-    no_object_error,
+    missing_object_error,
     probe_conditions,
     read_chunks,
     reject_kms_key,
@@ -45,12 +44,14 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import AzureStore, GCSStore
 
+# ruff: noqa: PLC0415 - `obstore` is an optional dependency
+
 
 PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20
 _PARTS_AT_ONCE: Final = 4
 _DELETED_AT_ONCE: Final = 256
-"""Maximum number of objects in one deletion at Azure; Google needs one request per object."""
+"""Maximum number of objects in one request at Azure; Google needs one request per object."""
 _DELETE_THREADS: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
@@ -88,10 +89,10 @@ class CloudStore:
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in whole seconds, from the date of an answer."""
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - lazy import
+        """Return the store's time from the `Date` of a response, in whole seconds."""
+        from urllib3.exceptions import HTTPError
 
-        from reconciler.runtime.https import make_ssl_context, open_pool  # noqa: PLC0415 - lazy import
+        from reconciler.runtime.https import make_ssl_context, open_pool
 
         endpoint, trusted = self._clients.endpoint, self._clients.settings.trust_file
         extra = "" if trusted is None else read_certificates(trusted, self.url).decode("ascii", "ignore")
@@ -114,29 +115,29 @@ class CloudStore:
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         return self._read(self._client, key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        # Empty ranges do not exist in HTTP, but a missing object must be reported.
+        # HTTP has no empty ranges, but a missing object must raise an error.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
-            raise no_object_error(self.url, key)
+            raise missing_object_error(self.url, key)
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         reject_kms_key(self.url, kms_key_id)
         with translate_cloud_errors("write", f"{self.url}/{key}"):
             self._put(self._place.build_object_name(key), memoryview(body).cast("B"))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` if the object's version is `expected`."""
         name = self._place.build_object_name(key)
 
         def put() -> Version | WriteFailure:
-            import obstore  # noqa: PLC0415 - lazy import
+            import obstore
 
             with translate_cloud_errors("write", f"{self.url}/{key}"):
                 try:
@@ -159,7 +160,7 @@ class CloudStore:
         )
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object, on the server within one bucket."""
+        """Copy another store's object; within a bucket, on the server."""
         reject_kms_key(self.url, kms_key_id)
         name = self._place.build_object_name(key)
         if isinstance(source, CloudStore) and self._can_copy_from(source):
@@ -189,13 +190,13 @@ class CloudStore:
                 yield self._to_listed(row)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, many per request."""
+        """Delete objects; ignore missing keys."""
         names = map(self._place.build_object_name, keys)
         while batch := list(islice(names, _DELETED_AT_ONCE)):
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that this store violates."""
+        """Return violated conditions of writes."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 
@@ -221,7 +222,7 @@ class CloudStore:
     def _read(
         self, client: GCSStore | AzureStore, key: str, wanted: tuple[int, int] | None = None, *, tries: int = _TRIES
     ) -> StoredObject | None:
-        import obstore  # noqa: PLC0415 - lazy import
+        import obstore
 
         name, options = self._place.build_object_name(key), _build_get_options(wanted)
         with translate_cloud_errors("read", f"{self.url}/{key}"):
@@ -243,7 +244,7 @@ class CloudStore:
         raise BrokenInvariantError(f"{name} was not read", hint="Please report this.")
 
     def _put(self, name: str, body: memoryview) -> None:
-        import obstore  # noqa: PLC0415 - lazy import
+        import obstore
 
         if len(body) <= SINGLE_BYTES:
             obstore.put(self._client, name, body, use_multipart=False)
@@ -251,7 +252,7 @@ class CloudStore:
             self._put_parts(name, (body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)))
 
     def _put_parts(self, name: str, pieces: Iterator[bytes | memoryview]) -> None:
-        import obstore  # noqa: PLC0415 - lazy import
+        import obstore
 
         with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
             iterator = _PieceIterator(pieces, pool)
@@ -260,11 +261,11 @@ class CloudStore:
             except Exception as error:
                 if iterator.failure is not None:
                     raise iterator.failure from None
-                if not (iterator.is_over and is_obstore_error(error) and self._is_whole(name, iterator.sent)):
+                if not (iterator.is_over and is_obstore_error(error) and self._is_upload_complete(name, iterator.sent)):
                     raise
 
-    def _is_whole(self, name: str, size: int) -> bool:
-        import obstore  # noqa: PLC0415 - lazy import
+    def _is_upload_complete(self, name: str, size: int) -> bool:
+        import obstore
 
         try:
             return bool(obstore.head(self._client, name)["size"] == size)
@@ -274,19 +275,19 @@ class CloudStore:
             return False
 
     def _copy(self, name: str, source: CloudStore, source_key: str) -> None:
-        import obstore  # noqa: PLC0415 - lazy import
+        import obstore
 
         with translate_cloud_errors("copy", f"{source.url}/{source_key}"):
             try:
                 obstore.copy(self._client, source._place.build_object_name(source_key), name)
             except Exception as error:
                 if is_obstore_error(error) and is_missing(error):
-                    raise no_object_error(source.url, source_key) from None
+                    raise missing_object_error(source.url, source_key) from None
                 raise
 
     def _list_pages(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
-        """Yield pages of a folder, from `wanted` on, since the client lists only whole folders."""
-        import obstore  # noqa: PLC0415 - lazy import
+        """Yield pages from `wanted` on. `obstore` can only list folders."""
+        import obstore
 
         beyond = wanted[:-1] if len(wanted) > len(folder) + 1 else None
         return iter(obstore.list(self._client, folder or None, offset=beyond, chunk_size=_LISTED_AT_ONCE))
@@ -298,21 +299,21 @@ class CloudStore:
 
     def _delete(self, names: Sequence[str]) -> None:
         with translate_cloud_errors("delete", self.url):
-            if self._are_deleted(names):
+            if self._try_delete(names):
                 return
-            # The answer does not name the missing object, so delete one by one.
+            # An object is missing, but the answer does not say which.
             with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
-                for _ in pool.map(self._are_deleted, ([name] for name in names)):
+                for _ in pool.map(self._try_delete, ([name] for name in names)):
                     pass
 
-    def _are_deleted(self, names: Sequence[str]) -> bool:
-        import obstore  # noqa: PLC0415 - lazy import
+    def _try_delete(self, names: Sequence[str]) -> bool:
+        import obstore
 
         tries = Tries(_BACKOFF, attempts=_TRIES)
         while True:
             try:
                 obstore.delete(self._client, names)
-            except Exception as error:  # `obstore`'s errors have no public base class.
+            except Exception as error:
                 if not is_obstore_error(error):
                     raise
                 if is_missing(error):
@@ -325,9 +326,9 @@ class CloudStore:
 
 
 class _PieceIterator:
-    """Passes pieces of a body to the client, and stores their error, which the client would wrap.
+    """Passes pieces of a body to `obstore`, and keeps an error of reading them, which `obstore` would wrap.
 
-    A thread reads the pieces, because stores cannot be called in the client's event loop.
+    A thread reads the pieces, because stores cannot be called in the event loop of `obstore`.
     """
 
     def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:

@@ -1,8 +1,8 @@
 """An object store in a directory, safe for several threads and processes, even if they are killed.
 
 Objects are files under their keys. `.store/` contains 64 lock files and unfinished files. A version is the body's
-sha256. A swap locks the key's lock file, compares, and renames a synced file. A create links one, without a lock.
-Empty folders are removed.
+sha256. A swap locks the key's lock file, compares versions, and renames a synced file. A create links a synced file,
+without a lock.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _NO_KERNEL_COPY: Final = frozenset(
 
 @contextmanager
 def exclusive_lock(path: StrPath) -> Iterator[None]:
-    """Hold an exclusive lock on `path` between threads and processes; the kernel releases it if they are killed.
+    """Hold a lock on `path` that excludes other threads and processes. The kernel releases it if a process is killed.
 
     Raises:
-        UnansweredError: The lock was not free within `LOCK_SECONDS`, so its holder must be stopped.
+        UnansweredError: Another holder kept the lock for `LOCK_SECONDS`.
     """
     descriptor = _open_lock(path)
     try:
@@ -72,7 +72,7 @@ def exclusive_lock(path: StrPath) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing does not unlock if a forked child has a copy of the descriptor.
+            # Closing does not unlock while a forked child has the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
@@ -116,7 +116,7 @@ def _open_lock(path: StrPath) -> int:
 
 @contextmanager
 def open_temporary(folder: str) -> Iterator[BinaryIO]:
-    """Open a new file in `folder`; on exit, remove it unless it was renamed."""
+    """Open a new file in `folder`, and remove it on exit unless it was renamed."""
     path = f"{folder}/{create_nonce()}"
     try:
         stream = open(path, "xb")  # noqa: SIM115 - closed below
@@ -139,12 +139,10 @@ def sync_file(stream: BinaryIO) -> str:
 
 
 def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file's content atomically and durably, following links.
-
-    An existing file keeps its mode; a new one gets `mode`.
+    """Replace a file's content atomically and durably, following links. A new file gets `mode`.
 
     Raises:
-        OSError: The file cannot be written; its old content is unchanged.
+        OSError: The file cannot be written, and is unchanged.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -165,16 +163,12 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
 
 
 def rename_into_place(finished: str, target: str) -> None:
-    """Rename a synced file to `target`, replacing `target`; durable on return."""
+    """Rename a synced file to `target`, replacing it; durable on return."""
     _act_in_folder(target, lambda: os.rename(finished, target))
 
 
 def link_into_place(finished: str, target: str) -> None:
-    """Link a synced file to `target` unless that exists; durable on return.
-
-    Raises:
-        FileExistsError: `target` exists.
-    """
+    """Link a synced file to `target`; durable on return. Raise `FileExistsError` if `target` exists."""
     _act_in_folder(target, lambda: _link(finished, target))
 
 
@@ -199,7 +193,7 @@ def _act_in_folder(target: str, act: Callable[[], object]) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Create a folder and its parents durably, while other processes may remove empty ones."""
+    """Create a folder and its parents durably, even if other processes remove empty folders."""
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError, FileExistsError):
             os.mkdir(folder)
@@ -214,7 +208,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make changes of names in a folder durable."""
+    """Sync a folder, so that created, renamed and deleted names are durable."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -240,14 +234,14 @@ def remove_empty_folders(folder: str, *, above: str) -> None:
 
 
 def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Copy a file from its current position, by the kernel if possible."""
+    """Copy a file from its current position, in the kernel if possible."""
     try:
         while os.copy_file_range(source.fileno(), sink.fileno(), _COPY_BYTES):
             pass
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY:
             raise
-    # On some file systems the kernel's copy ends too early.
+    # On some file systems, the kernel copies only a part.
     while chunk := source.read(_CHUNK_BYTES):
         sink.write(chunk)
 
@@ -315,7 +309,7 @@ _NO_OBJECTS: Final = frozenset({RESERVED, "lost+found"})
 
 
 def walk_files(root: Path, prefix: str) -> Iterator[ListedObject]:
-    """Yield files by key prefix, sorted by key; a missing folder is empty."""
+    """Yield files under a key prefix, sorted by key."""
     folder, _, start = prefix.rpartition("/")
     base = f"{folder}/" if folder else ""
     now = time.time()  # noqa: TID251 - compared with the same machine's file times, see above
@@ -338,7 +332,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
 
 
 def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return entries in key order, without names that are not UTF-8. Folders end with a slash."""
+    """Return entries in key order. Folders end with a slash; names that are not UTF-8 are left out."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
@@ -359,11 +353,11 @@ def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEnt
 
 _STRIPES: Final = 64
 _ABANDONED_SECONDS: Final = 86_400
-"""Age at which an unfinished file is the file of a killed writer."""
+"""Age at which the writer of an unfinished file has certainly been killed."""
 
 
 class DirectoryStore:
-    """An object store in a directory, which is created at the first write."""
+    """An object store in a directory, which the first write creates."""
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.abspath(root))  # `Path.resolve` would follow links.
@@ -381,7 +375,7 @@ class DirectoryStore:
 
     @property
     def root(self) -> Path:
-        """Folder that contains all objects."""
+        """Folder of all objects."""
         return self._root
 
     def build_path(self, key: str) -> Path:
@@ -394,12 +388,12 @@ class DirectoryStore:
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the file system's time, that of a new file."""
+        """Return the file system's time, read from a new file."""
         with translate_file_errors("write", self._unfinished), self._open_temporary() as stream:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         path = self._build_checked_path(key)
         with translate_file_errors("read", path):
             try:
@@ -415,13 +409,13 @@ class DirectoryStore:
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
             body = source.read(length)
-            # Some network mounts return less than requested before the end.
+            # Some network mounts return less than requested.
             while 0 < len(body) < length and (more := source.read(length - len(body))):
                 body += more
             return body
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_temporary() as stream:
@@ -429,7 +423,7 @@ class DirectoryStore:
             rename_into_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` if the object's version is `expected`."""
         path = self._build_checked_path(key)
         with translate_file_errors("write", path), self._open_temporary() as stream:
             stream.write(body)
@@ -447,7 +441,7 @@ class DirectoryStore:
         return _compute_version(body)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object, never by a hard link: copies must survive damage to the original."""
+        """Copy another store's object, not by a hard link, since a copy must survive damage to the original."""
         path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_temporary() as stream:
@@ -461,7 +455,7 @@ class DirectoryStore:
     def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key.
 
-        The hint is (inode, mtime, size). Hints of files younger than 2 s are random, because file clocks are coarse.
+        The hint is inode, mtime and size. Files younger than 2 s have random hints, because file clocks are coarse.
         """
         with translate_file_errors("list", self._folder):
             yield from walk_files(self._root, prefix)
@@ -474,7 +468,7 @@ class DirectoryStore:
                 self._delete(key, path)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that this directory violates."""
+        """Return violated conditions of locks and writes."""
         stripe = self._build_lock_path("")
         with translate_file_errors("lock", stripe):
             problems = [] if supports_exclusive_locks(stripe) else ["its file locks do not keep a second holder out"]

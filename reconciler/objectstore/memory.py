@@ -16,7 +16,7 @@ from reconciler.objectstore.base import (
     Version,
     check_key,
     create_nonce,
-    no_object_error,
+    missing_object_error,
     probe_conditions,
     reject_kms_key,
     verify_own_write,
@@ -46,7 +46,7 @@ class MemoryStore:
     """An object store in memory. Stores with the same name share objects."""
 
     def __init__(self, name: str | None = None) -> None:
-        """Open the store with this name; `None` creates one."""
+        """Open the store with this name; `None` creates a store."""
         self._name = name if name is not None else create_nonce()
         with _REGISTRY_LOCK:
             contents = _BY_NAME.get(self._name)
@@ -68,11 +68,11 @@ class MemoryStore:
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in ms."""
+        """Return this machine's time."""
         return _clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         return self._contents.objects.get(check_key(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -80,14 +80,14 @@ class MemoryStore:
         return self._require_object(key).body[start : start + length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         check_key(key)
         reject_kms_key(self.url, kms_key_id)
         with self._contents.lock:
             self._contents.store(key, bytes(body))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` if the object's version is `expected`."""
         check_key(key)
         with self._contents.lock:
             current = self._contents.objects.get(key)
@@ -96,10 +96,10 @@ class MemoryStore:
             return self._contents.store(key, body)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key."""
+        """Copy another store's object."""
         original = source.get(source_key)
         if original is None:
-            raise no_object_error(source.url, source_key)
+            raise missing_object_error(source.url, source_key)
         self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
@@ -120,13 +120,13 @@ class MemoryStore:
                 self._contents.objects.pop(key, None)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return an empty list: memory violates no write condition."""
+        """Return an empty list: memory violates no condition."""
         return probe_conditions(self)
 
     def _require_object(self, key: str) -> StoredObject:
         stored = self.get(key)
         if stored is None:
-            raise no_object_error(self.url, key)
+            raise missing_object_error(self.url, key)
         return stored
 
 

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.objectstore.settings import StoreSettings
 
+# ruff: noqa: PLC0415 - a store imports only its own client
+
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`, without a request. It logs requests at debug level."""
+    """Return the store at `settings.url`, without a request. The store logs requests at debug level."""
     return log_requests(_open(settings))
 
 
@@ -23,15 +25,15 @@ def _open(settings: StoreSettings) -> ObjectStore:
         case "file":
             return _open_directory(settings)
         case "memory":
-            from reconciler.objectstore.memory import MemoryStore  # noqa: PLC0415 - lazy import
+            from reconciler.objectstore.memory import MemoryStore
 
             return MemoryStore(settings.url_path)
         case "s3":
-            from reconciler.objectstore.s3_store import S3Store  # noqa: PLC0415 - lazy import
+            from reconciler.objectstore.s3_store import S3Store
 
             return S3Store(settings)
         case "gs" | "az":
-            from reconciler.objectstore.cloud_store import CloudStore  # noqa: PLC0415 - lazy import
+            from reconciler.objectstore.cloud_store import CloudStore
 
             return CloudStore(settings)
         case _:
@@ -41,7 +43,7 @@ def _open(settings: StoreSettings) -> ObjectStore:
 
 
 def _open_directory(settings: StoreSettings) -> ObjectStore:
-    from reconciler.objectstore.directory import DirectoryStore  # noqa: PLC0415 - lazy import
+    from reconciler.objectstore.directory import DirectoryStore
 
     root = Path(settings.url_path)
     if not root.is_absolute():

@@ -3,8 +3,8 @@
 Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes bodies unique.
 Marks identify the last 256 swaps, so a writer whose answer was lost recognizes its own swap.
 
-Some stores store a truncated body if a writer is killed. That write was never acknowledged. A create replaces it, and a
-register is restored from the bucket's versions.
+If a writer is killed, some stores keep a truncated body, which was never acknowledged. A create overwrites that body; a
+swapped register is restored from the bucket's versions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEND: Final = "reconciler cluster check CLUSTER --repair"
 
 @runtime_checkable
 class VersionedStore(Protocol):
-    """A store that may keep earlier bodies of objects."""
+    """A store that may keep earlier versions of objects."""
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
         """Yield bodies of the object, newest first; `None` stands for a deletion."""
@@ -44,7 +44,7 @@ class VersionedStore(Protocol):
 
 
 def is_truncated_json(body: bytes) -> bool:
-    """Return whether a body is empty or only the beginning of a JSON object."""
+    """Return whether a body is empty or the beginning of a JSON value."""
     try:
         orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
     except UnicodeDecodeError:
@@ -79,7 +79,7 @@ def create_object(store: ObjectStore, key: str, body: bytes) -> Version:
 
 
 def restore_truncated(store: ObjectStore, key: str) -> bool:
-    """Restore the last whole body of a truncated object; return whether it was restored.
+    """Restore the last whole body of a truncated object from its versions; return whether that was possible.
 
     Does nothing if that version is a deletion or not a JSON object.
     """
@@ -130,7 +130,7 @@ class RegisterSnapshot:
 class Register:
     """A JSON object that changes by compare-and-swap.
 
-    `format` is its name and latest supported version: `reconciler.head/2`.
+    `format` is a name and the latest supported version: `reconciler.head/2`.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Register:
         shape: Any = dict,
         is_new: Callable[[ObjectStore], bool] = lambda _: False,
     ) -> None:
-        """Define the register without a read. A value that does not have the `shape` (`check_shape`) is damaged.
+        """Define the register without a request. A value of another `shape` (see `check_shape`) is damaged.
 
         A truncated first write is ignored if `is_new` returns true, or if all versions in the bucket are truncated.
         """
@@ -153,10 +153,10 @@ class Register:
         self._is_new = is_new
 
     def read(self) -> RegisterSnapshot | None:
-        """Return the register's state; `None` if it was never written.
+        """Return the register's state, or `None` if it does not exist.
 
         Raises:
-            NewerFormatError: A newer version wrote it.
+            NewerFormatError: A newer version of this package wrote it.
             UserError: It is damaged, or not a register.
         """
         stored = self.store.get(self.key)
@@ -168,7 +168,7 @@ class Register:
         """Replace the state `held` (`None` if the register does not exist). The default epoch is the current one.
 
         Raises:
-            LostRaceError: Another write was first. If the register has our mark, ours preceded it.
+            LostRaceError: Another write was first. If the register has `mark`, this swap preceded that write.
         """
         before = 0 if held is None else held.epoch
         after = before if epoch is None else epoch
@@ -202,7 +202,7 @@ class Register:
         """Read, call `change`, and swap; retry if another writer was first. Return the resulting state.
 
         `change` may be called several times, and returns `None` for no change. Updates with the same mark happen once.
-        `raises_epoch` increases the epoch, which fences earlier writers. `known` is a recent state to try first.
+        `raises_epoch` fences earlier writers by a higher epoch. `known` is a recent state to try first, without a read.
 
         Raises:
             LostRaceError: Other writers were first until the time limit.
@@ -231,7 +231,7 @@ class Register:
                 return swapped
             if tries.has_ended:
                 break
-            # Pauses grow with the duration of an attempt, since many retries slow down each other.
+            # Pauses grow with the duration of an attempt, because retries slow down each other.
             tries.wait(least_s=2 * (tries.elapsed_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
@@ -239,7 +239,7 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
-        """Read the register. If that fails after an unanswered write, the write's outcome is unknown."""
+        """Read the register. Raise `UnansweredError` if that fails after an unanswered write."""
         try:
             return self.read()
         except RetryableError as error:

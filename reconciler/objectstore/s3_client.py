@@ -1,7 +1,7 @@
 """Clients for S3: credentials, retries, error translation, and pyarrow's file system.
 
-The process that opens a store resolves missing settings through boto3. Other processes receive region, endpoint, path
-style and credentials (`Clients.resolve_settings`), and read no environment. Pickling refreshes credentials.
+The process that opens a store resolves missing settings through boto3. Executors receive region, endpoint, path style
+and current credentials (`Clients.resolve_settings`), and read no environment.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
     from pyarrow.fs import FileSystem
 
+# ruff: noqa: PLC0415 - boto3 takes 0.2 s to import
+
 
 _RIGHTS: Final[dict[StoreOperation, str]] = {
     "reach": "s3:ListBucket",
@@ -73,8 +75,8 @@ _ANSWER_KEYS: Final = frozenset({"ETag", "LastModified", "Size", "UploadId", "Co
 @contextmanager
 def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
     """Translate S3 errors; `doing` completes "cannot … URL"."""
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415 - lazy import
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -95,7 +97,7 @@ def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
 
 def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, url: str) -> ReconcilerError:
     """Return the error for a failed request."""
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
+    from botocore.exceptions import ClientError
 
     if isinstance(error, ClientError):
         return error_from_answer(error, doing, url)
@@ -103,12 +105,12 @@ def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, u
 
 
 def read_error_code(error: ClientError) -> str:
-    """Return S3's error code, or the HTTP status if there is none."""
+    """Return S3's error code, or the HTTP status."""
     return to_one_line(str(error.response.get("Error", {}).get("Code", "") or read_http_status(error)))
 
 
 def read_http_status(error: ClientError) -> int:
-    """Return the HTTP status of an answer."""
+    """Return the HTTP status of an error response."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
@@ -174,7 +176,7 @@ def _other_error(error: ClientError, doing: StoreOperation, where: str) -> Recon
 
 def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -> ReconcilerError:
     """Return the error for a request without a response."""
-    from botocore import exceptions  # noqa: PLC0415 - lazy import
+    from botocore import exceptions
 
     where, reason = f"cannot {doing} {url}", to_one_line(str(error)).rstrip(". ")
     match error:
@@ -223,11 +225,8 @@ _BUSY_STATUS: Final = frozenset({429, 503})
 
 
 def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
-    """Make a client pause `initial_ms` after the first busy response, doubled after each further one.
-
-    botocore decides whether to retry.
-    """
-    from botocore.retries.standard import register_retry_handler  # noqa: PLC0415 - lazy import
+    """Make a client pause `initial_ms` after the first busy response; later pauses double. botocore limits retries."""
+    from botocore.retries.standard import register_retry_handler
 
     events: Any = client.meta.events
     events.unregister(_EVENT, unique_id=_BOTOCORE)
@@ -243,24 +242,24 @@ def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
 
 
 def compute_busy_pause(attempt: int, initial_ms: int) -> float:
-    """Return the pause in seconds after busy response number `attempt` (from 1)."""
+    """Return the pause in seconds after busy response `attempt` (from 1)."""
     return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).compute_pause(attempt)
 
 
 class ObjectName(TypedDict):
-    """Bucket and key of an object, as arguments of boto3."""
+    """Bucket and key, as arguments of boto3."""
 
     Bucket: str
     Key: str
 
 
 def build_object_name(place: BucketLocation, key: str) -> ObjectName:
-    """Return bucket and S3 key of the object under a key."""
+    """Return bucket and S3 key of a store's object."""
     return {"Bucket": place.bucket, "Key": place.build_object_name(key)}
 
 
 def build_copy_source(source: ObjectName) -> CopySourceTypeDef:
-    """Return an object as the source of a copy."""
+    """Return boto3's argument for the source of a copy."""
     return {"Bucket": source["Bucket"], "Key": source["Key"]}
 
 
@@ -281,12 +280,10 @@ _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 @dataclass(frozen=True, slots=True)
 class ClientPair:
-    """The two clients of a process, and their settings."""
+    """The two clients of a process and their settings."""
 
     retrying_client: S3Client
-    """Client for reads and repeatable writes."""
     single_try_client: S3Client
-    """Client for conditional writes and for reads that verify them."""
     settings: StoreSettings
     """Settings without temporary credentials."""
     credentials: Any
@@ -303,16 +300,16 @@ class Clients:
 
     @property
     def retrying_client(self) -> S3Client:
-        """Client that retries, for reads and repeatable writes."""
+        """Client for reads and repeatable writes."""
         return self._open().retrying_client
 
     @property
     def single_try_client(self) -> S3Client:
-        """Client that does not retry, for conditional writes."""
+        """Client without retries, for conditional writes and reads that verify them."""
         return self._open().single_try_client
 
     def can_share_access(self, other: Clients) -> bool:
-        """Return whether both have the same endpoint and credentials, so that the server can copy."""
+        """Return whether the server can copy between both: endpoint and credentials are equal."""
         ours, theirs = self._open().settings, other._open().settings
         return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
 
@@ -331,17 +328,17 @@ class Clients:
             return self._cached_pair
         with self._lock, translate_s3_errors("reach", self.settings.url):
             if self._cached_pair is None:
-                self._cached_pair = _cached_pair(self.settings)
+                self._cached_pair = _open_pair(self.settings)
             return self._cached_pair
 
 
-def _cached_pair(settings: StoreSettings) -> ClientPair:
-    import boto3.session  # noqa: PLC0415 - lazy import: takes 0.2 s
-    import botocore.session  # noqa: PLC0415 - lazy import
+def _open_pair(settings: StoreSettings) -> ClientPair:
+    import boto3.session
+    import botocore.session
 
     core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session = boto3.session.Session(botocore_session=core)
-    # The shared loader is registered afterwards, because boto3's session changes its loader.
+    # boto3's session changes the loader, so the cached loader is registered afterwards.
     core.register_component("data_loader", _load_descriptions())
     draft = _open_client(session, settings, attempts=1)
     complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
@@ -360,15 +357,15 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
 
 @cache
 def _load_descriptions() -> Any:
-    """Return a cached loader of service descriptions; loading them takes 0.1 s."""
-    import botocore.loaders  # noqa: PLC0415 - lazy import
+    """Return a cached loader of service descriptions. Loading takes 0.1 s."""
+    import botocore.loaders
 
     return botocore.loaders.Loader()
 
 
 def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client:
-    from botocore.config import Config  # noqa: PLC0415 - lazy import
-    from botocore.handlers import add_expect_header  # noqa: PLC0415 - lazy import
+    from botocore.config import Config
+    from botocore.handlers import add_expect_header
 
     options: dict[str, Any] = {}
     # Some stores reject checksums in trailers.
@@ -397,7 +394,7 @@ def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3C
         verify=settings.trust_file,
         **_key_options(settings.credentials),
     )
-    # Avoid `Expect: 100-continue`, a round trip for each small write.
+    # `Expect: 100-continue` costs a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", log_attempt)
     for operation in ("PutObject", "UploadPart"):
@@ -410,7 +407,7 @@ def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3C
 
 
 def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
-    from botocore.awsrequest import (  # noqa: PLC0415 - lazy import
+    from botocore.awsrequest import (
         AWSHTTPConnection,
         AWSHTTPConnectionPool,
         AWSHTTPSConnection,
@@ -474,12 +471,12 @@ def _s3_options(client: S3Client) -> dict[str, Any]:
     return options
 
 
-def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
+def open_arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
     """Return pyarrow's file system and the location's path in it.
 
-    All settings are passed, because pyarrow reads environment and profiles differently.
+    Settings are complete, because pyarrow reads environment and profiles differently.
     """
-    from pyarrow.fs import LocalFileSystem, S3FileSystem  # noqa: PLC0415 - lazy import
+    from pyarrow.fs import LocalFileSystem, S3FileSystem
 
     match settings.scheme:
         case "file":
@@ -489,10 +486,10 @@ def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
             resolved = Clients(settings).resolve_settings()
             return S3FileSystem(**_build_options(resolved)), f"{place.bucket}/{place.prefix}".rstrip("/")
         case "gs" | "az":
-            from reconciler.objectstore.cloud_client import CloudClients  # noqa: PLC0415 - lazy import
+            from reconciler.objectstore.cloud_client import CloudClients
 
             place = BucketLocation.from_settings(settings)
-            return CloudClients(settings).arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
+            return CloudClients(settings).open_arrow_filesystem(), f"{place.bucket}/{place.prefix}".rstrip("/")
         case _:
             hint = "Use a file://, s3://, gs:// or az:// location."
             raise UserError(f"pyarrow cannot read {settings.url}", hint=hint)

@@ -1,7 +1,6 @@
 """The object store in an S3 bucket.
 
-A version is an ETag. The server copies between buckets of one endpoint. The store is pickled with resolved settings and
-credentials (`s3_client.py`).
+A version is an ETag. The server copies between buckets of one endpoint. A pickled store has credentials.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from reconciler.objectstore.base import (
     ObjectStore,
     StoredObject,
     Version,
-    no_object_error,
+    missing_object_error,
     probe_conditions,
     read_chunks,
 )
@@ -41,9 +40,11 @@ from reconciler.objectstore.swap import ConditionalWrite, WriteFailure, WriteOut
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
+# ruff: noqa: PLC0415 - boto3 takes 0.2 s to import
+
 
 _LISTS_BY_FOLDER: Final = "SeaweedFS"
-"""Server that lists `a/b` before `a-b`, unlike S3."""
+"""Server that sorts `a/b` before `a-b`, unlike S3."""
 
 
 def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
@@ -80,15 +81,15 @@ _NOTHING_THERE: Final = 416
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """Body and ETag of an object; empty if the range begins after its end."""
+    """Body and ETag of an object. The body is empty if the range begins after the end."""
 
     body: bytes
     tag: str
 
 
 def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | None:
-    """Return the body from the GET request `ask`, or `None`. Retry if the body is incomplete."""
-    from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415 - lazy import
+    """Return the body from the GET request `ask`, or `None` if the object is missing. Retry incomplete bodies."""
+    from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError
 
     for left in reversed(range(tries)):
         try:
@@ -117,16 +118,16 @@ Json = dict[str, Any]
 
 
 def send_in_parts(client: S3Client, target: ObjectName, bodies: Iterable[bytes], options: Json) -> Json:
-    """Store an object made of `bodies` (all but the last at least 5 MiB); return the last response.
+    """Store an object in parts of at least 5 MiB, except the last; return the last response.
 
-    If the process is killed, the rule AbortIncompleteMultipartUpload of the bucket removes the parts.
+    If the process is killed, the bucket's rule AbortIncompleteMultipartUpload removes the parts.
     """
 
     def send_part(upload: str, number: int, body: bytes) -> str:
         answer = client.upload_part(**target, UploadId=upload, PartNumber=number, Body=body)
         return answer["ETag"]
 
-    return _run_in_parts(client, target, bodies, options, send_part)
+    return _run_multipart_upload(client, target, bodies, options, send_part)
 
 
 def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, options: Json) -> Json:
@@ -139,7 +140,7 @@ def copy_in_parts(client: S3Client, target: ObjectName, source: ObjectName, opti
         )
         return answer["CopyPartResult"]["ETag"]
 
-    return _run_in_parts(client, target, _part_ranges(size), options, copy)
+    return _run_multipart_upload(client, target, _part_ranges(size), options, copy)
 
 
 def _part_ranges(size: int) -> Iterator[str]:
@@ -147,23 +148,23 @@ def _part_ranges(size: int) -> Iterator[str]:
         yield f"bytes={start}-{min(start + COPIED_PART_BYTES, size) - 1}"
 
 
-def _run_in_parts(
+def _run_multipart_upload(
     client: S3Client, target: ObjectName, pieces: Iterable[Any], options: Json, move: Callable[[str, int, Any], str]
 ) -> Json:
     created = client.create_multipart_upload(**target, **options)
     upload = created["UploadId"]
     try:
-        tags = _move_pieces(upload, pieces, move)
+        tags = _upload_parts(upload, pieces, move)
         return {**created, **_complete_upload(client, target, upload, tags)}
     except BaseException:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
+        from botocore.exceptions import BotoCoreError, ClientError
 
         with suppress(BotoCoreError, ClientError):
             client.abort_multipart_upload(**target, UploadId=upload)
         raise
 
 
-def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
+def _upload_parts(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
     tags: dict[int, str] = {}
     running: dict[Future[str], int] = {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part") as pool:
@@ -175,7 +176,7 @@ def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, A
             while running:
                 _collect_tags(running, tags)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)  # A part after the abort would never be removed.
+            pool.shutdown(wait=True, cancel_futures=True)  # A part uploaded after the abort would never be removed.
             raise
     return tags
 
@@ -187,7 +188,7 @@ def _collect_tags(running: dict[Future[str], int], tags: dict[int, str]) -> None
 
 
 def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: dict[int, str]) -> Json:
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
+    from botocore.exceptions import ClientError
 
     parts: list[Any] = [{"PartNumber": number, "ETag": tag} for number, tag in sorted(tags.items())]
     try:
@@ -195,7 +196,7 @@ def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: di
     except ClientError as error:
         if read_error_code(error) != "NoSuchUpload":
             raise
-        # An earlier attempt succeeded, but its response was lost.
+        # An earlier attempt succeeded without a response.
         return dict(client.head_object(**target))
 
 
@@ -206,12 +207,12 @@ _SERVER_ERROR: Final = 500
 
 
 def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
-    """Try a write once; return the version, or the failure if it was refused or its outcome is unknown.
+    """Try a write once; return the version, or the failure if the condition failed or the outcome is unknown.
 
     Raises:
-        ReconcilerError: It failed, and a retry would not help.
+        ReconcilerError: The write failed, and a retry would not help.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
+    from botocore.exceptions import BotoCoreError, ClientError
 
     with translate_s3_errors("write", url):
         try:
@@ -224,7 +225,7 @@ def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
 
 
 def _classify_error(error: Exception) -> WriteOutcome | None:
-    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004
 
     match error:
         case ClientError():
@@ -250,8 +251,8 @@ _NO_VERSIONING: Final = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
 def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
-    """Yield bodies of an object, newest first; `None` stands for a deletion. Empty without versioning."""
-    rows = _version_rows(client, target)
+    """Yield bodies of an object, newest first; `None` is a deletion. Without versioning, yield nothing."""
+    rows = _list_version_rows(client, target)
     if rows and rows[0]["VersionId"] == _UNVERSIONED:
         return
     for row in rows:
@@ -263,8 +264,8 @@ def list_versions(client: S3Client, target: ObjectName) -> Iterator[bytes | None
             yield read.body
 
 
-def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
+def _list_version_rows(client: S3Client, target: ObjectName) -> list[Any]:
+    from botocore.exceptions import ClientError
 
     bucket, key = target["Bucket"], target["Key"]
     deleted, rows = list[Any](), list[Any]()
@@ -282,7 +283,7 @@ def _version_rows(client: S3Client, target: ObjectName) -> list[Any]:
 
 _DELETED_AT_ONCE: Final = 1_000
 _CLOCK: Final = ".clock"
-"""A key that is never written, to read the store's time."""
+"""A key that is never written. Requests for it return the store's time."""
 _TOO_LARGE_TO_COPY: Final = frozenset({"InvalidRequest", "EntityTooLarge"})
 
 
@@ -312,12 +313,12 @@ class S3Store:
 
     @property
     def can_encrypt(self) -> bool:
-        """True; a store that ignores the key is detected at the first write."""
+        """True: the first write detects a store that ignores the key."""
         return True
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in whole seconds, from the date of a response."""
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
+        """Return the store's time from the `Date` of a response, in whole seconds."""
+        from botocore.exceptions import ClientError
 
         with translate_s3_errors("read", self.url):
             try:
@@ -330,7 +331,7 @@ class S3Store:
         return int(date.timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._client.get_object(**address)))
@@ -338,16 +339,16 @@ class S3Store:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
         address = build_object_name(self._place, key)
-        # Empty ranges do not exist in S3, but a missing object must be reported.
+        # S3 has no empty ranges, but a missing object must raise an error.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
         with translate_s3_errors("read", f"{self.url}/{key}"):
             read = read_whole(lambda: self._client.get_object(**address, Range=wanted))
         if read is None:
-            raise no_object_error(self.url, key, place="bucket")
+            raise missing_object_error(self.url, key, place="bucket")
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         with translate_s3_errors("write", f"{self.url}/{key}"):
             if len(body) <= SINGLE_BYTES:
@@ -357,7 +358,7 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` if the object's version is `expected`."""
         target, options = build_object_name(self._place, key), self._build_encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
@@ -370,7 +371,7 @@ class S3Store:
         return write.swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object, on the server if it has both."""
+        """Copy another store's object; within an endpoint, on the server."""
         target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         if isinstance(source, S3Store) and self._can_copy_from(source):
             answer = self._copy_on_server(target, source, source_key, options)
@@ -385,7 +386,7 @@ class S3Store:
             yield from list_objects(self._client, self._place, prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield bodies of an object, newest first; `None` stands for a deletion."""
+        """Yield bodies of the object, newest first; `None` is a deletion."""
         with translate_s3_errors("list", f"{self.url}/{key}"):
             yield from list_versions(self._client, build_object_name(self._place, key))
 
@@ -401,7 +402,7 @@ class S3Store:
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that this store violates."""
+        """Return violated conditions of writes."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 
@@ -418,7 +419,7 @@ class S3Store:
         return self._clients.can_share_access(other._clients)
 
     def _delete(self, names: Sequence[str]) -> None:
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
+        from botocore.exceptions import ClientError
 
         with translate_s3_errors("delete", self.url):
             if len(names) == 1:
@@ -433,7 +434,7 @@ class S3Store:
                     raise ClientError({"Error": {"Code": code, "Message": message}}, "DeleteObjects")
 
     def _copy_on_server(self, target: ObjectName, source: S3Store, source_key: str, options: dict[str, Any]) -> Any:
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
+        from botocore.exceptions import ClientError
 
         original = build_object_name(source._place, source_key)
         with translate_s3_errors("copy", f"{source.url}/{source_key}"):
@@ -446,7 +447,7 @@ class S3Store:
                     return copy_in_parts(self._client, target, original, options)
             except ClientError as error:
                 if read_error_code(error) in GONE:
-                    raise no_object_error(source.url, source_key, place="bucket") from error
+                    raise missing_object_error(source.url, source_key, place="bucket") from error
                 raise
 
     def _send_stream(self, target: ObjectName, source: ObjectStore, source_key: str, options: dict[str, Any]) -> Any:

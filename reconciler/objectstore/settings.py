@@ -1,4 +1,4 @@
-"""Location and settings of an object store, as plain values for executors."""
+"""Location and settings of an object store, as values that executors receive."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Patience:
     """Timeouts of a store in ms; `None` means the default."""
 
     initial_backoff_ms: int | None = None
-    """First pause if the store is busy; later pauses double."""
+    """First pause if the store is busy. Later pauses double."""
     upload_ms: int | None = None
-    """Timeout of a request with a body, which is retried."""
+    """Timeout of uploads."""
     register_ms: int | None = None
     idle_ms: int | None = None
     """Time after which idle connections are not reused."""
@@ -65,9 +65,9 @@ class StoreSettings:
     credentials: Credentials | None = None
     patience: Patience = Patience()
     cloud: tuple[tuple[str, Secret], ...] | None = None
-    """Options of the Google or Azure client: account, key, token."""
+    """Options of the Google or Azure client, such as account and key."""
     trust_file: str | None = None
-    """PEM file of trusted certificate authorities; `None` means those of the machine."""
+    """PEM file of trusted certificate authorities; `None` uses the machine's."""
 
     @classmethod
     def resolve(
@@ -80,7 +80,7 @@ class StoreSettings:
         force_path_style: bool | None = None,
         kms_key_id: str | None = None,
     ) -> StoreSettings:
-        """Return settings; a relative `file://` location is resolved against `folder`."""
+        """Return settings, with a `file://` location resolved against `folder`."""
         return cls(url, region, endpoint, force_path_style, kms_key_id).resolve_path(folder)
 
     def resolve_path(self, folder: Path) -> StoreSettings:
@@ -104,7 +104,7 @@ class StoreSettings:
 
     @property
     def url_path(self) -> str:
-        """The URL without its scheme: a path, a bucket with its prefix, or a name."""
+        """The URL without its scheme: a path, a bucket with prefix, or a name."""
         return self.url.partition("://")[2]
 
     def join_prefix(self, prefix: str) -> StoreSettings:
@@ -141,12 +141,12 @@ _NAMING_RULES: Final = {
         r"[\x00-\x1f\x7f\\\\]|\.(/|$)",
     ),
 }
-"""Naming rules by scheme. Azure turns a backslash into a slash, and drops a dot at the end of a name."""
+"""Naming rules by scheme. Azure turns backslashes into slashes and drops dots at the end of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketLocation:
-    """A bucket (or container) and the prefix of the store's keys, which is empty or ends with a slash."""
+    """A bucket or container, and the prefix of all keys, which is empty or ends with a slash."""
 
     scheme: str
     bucket: str
@@ -154,10 +154,10 @@ class BucketLocation:
 
     @classmethod
     def from_settings(cls, settings: StoreSettings) -> BucketLocation:
-        """Return the bucket and prefix in settings.
+        """Parse the URL of settings.
 
         Raises:
-            UserError: The bucket is missing, or the bucket or prefix is not a valid name.
+            UserError: The bucket is missing, or a name is invalid.
         """
         rules = _NAMING_RULES[settings.scheme]
         bucket, _, prefix = settings.url_path.partition("/")
@@ -187,7 +187,7 @@ class BucketLocation:
         """Return the name of a key's object in the bucket.
 
         Raises:
-            UserError: The key is invalid or too long, or this storage would change its characters.
+            UserError: The key is invalid or too long, or the storage would change it.
         """
         rules = _NAMING_RULES[self.scheme]
         name = self.prefix + check_key(key)

@@ -1,11 +1,11 @@
 """Conditional writes that may get no response, or a response to an earlier attempt.
 
-After every error the object is read. If it has our body, the write succeeded. If it has the expected version, the write
+After an error, the object is read. If it has our body, the write succeeded. If it has the expected version, the write
 is retried. Otherwise another writer was first.
 
-A write must end before its lease does. No attempt begins after `PATIENCE_SECONDS`, and requests have timeouts, so the
-last write ends within 15 s, and the swap within 27 s. A lease of 90 s is given up 15 s before its end, and no write
-begins in the last 30 s.
+A write must end before its lease. No attempt begins after `PATIENCE_SECONDS`, and requests have timeouts, so the last
+write ends within 15 s, and the swap within 27 s. The holder of a lease of 90 s begins no write in the last 30 s, and
+gives the lease up 15 s before its end.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from reconciler.objectstore.base import StoredObject, Version, verify_own_write
 from reconciler.runtime.retry import Backoff, Tries
 
 PATIENCE_SECONDS: Final = 3.0
-"""Time after which no attempt begins."""
+"""Seconds after which no attempt begins."""
 TRIES: Final = 10
 _BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 
 
 class WriteOutcome(StrEnum):
-    """Outcome of a write that did not succeed."""
+    """Outcome of a failed write."""
 
     REFUSED = "the condition does not hold"
     UNKNOWN = "it may have been written or not"
@@ -42,7 +42,7 @@ class WriteFailure:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalWrite:
-    """One conditional write, and a read that verifies it."""
+    """A conditional write, and a read that verifies it."""
 
     put: Callable[[], Version | WriteFailure]
     read: Callable[[], StoredObject | None]

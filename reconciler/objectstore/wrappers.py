@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WrappedStore:
-    """A store that delegates to an inner one, and is pickled as that one."""
+    """A store that delegates to an inner store, and is pickled as the inner store."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -34,77 +34,77 @@ class WrappedStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """Whether the store can encrypt objects."""
+        """Whether the inner store can encrypt."""
         return self.inner.can_encrypt
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in ms."""
+        """Return the store's time."""
         return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         return self.inner.get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         self.inner.put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` conditionally."""
         return self.inner.swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key."""
+        """Copy another store's object."""
         self.inner.copy_from(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects, sorted by key."""
         return self.inner.list(prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield bodies of an object, newest first."""
+        """Yield earlier bodies, newest first."""
         if isinstance(self.inner, VersionedStore):
             yield from self.inner.list_versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         self.inner.delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store violates."""
+        """Return violated conditions of writes."""
         return self.inner.find_violated_conditions()
 
 
 class DamageCheckStore(WrappedStore):
-    """A store for damage checks: a refused request raises `MendFirstError`, which is not damage."""
+    """A store for damage checks. A refused request raises `MendFirstError`, which is not damage."""
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
-        with _refusals_as_faults():
+        """Return the object, or `None`."""
+        with _translate_refusals():
             return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
-        with _refusals_as_faults():
+        """Return a range of bytes."""
+        with _translate_refusals():
             return self.inner.get_range(key, start, length)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
-        with _refusals_as_faults():
+        """Yield objects, sorted by key."""
+        with _translate_refusals():
             yield from self.inner.list(prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield bodies of an object, newest first."""
-        with _refusals_as_faults():
+        """Yield earlier bodies, newest first."""
+        with _translate_refusals():
             yield from super().list_versions(key)
 
 
 @contextmanager
-def _refusals_as_faults() -> Iterator[None]:
+def _translate_refusals() -> Iterator[None]:
     try:
         yield
     except StoreRefusedError as error:
@@ -143,54 +143,54 @@ class RequestMeter:
 
 
 class MeteredStore(WrappedStore):
-    """A store that counts requests. It is pickled as the inner store, so executors do not count."""
+    """A store that counts requests; in executors, the inner store, which does not count."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         super().__init__(inner)
         self.meter = meter
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in ms."""
+        """Return the store's time."""
         self.meter.count_request()
         return super().read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         self.meter.count_request()
         return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         self.meter.count_request()
         return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         self.meter.count_request()
         super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` conditionally."""
         self.meter.count_request()
         return super().swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key."""
+        """Copy another store's object."""
         self.meter.count_request()
         super().copy_from(key, strip_meter(source), source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects, sorted by key."""
         self.meter.count_request()
         return super().list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         self.meter.count_request()
         super().delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store violates."""
+        """Return violated conditions of writes."""
         self.meter.count_request()
         return super().find_violated_conditions()
 
@@ -206,12 +206,12 @@ LOGGER: Final = logging.getLogger("reconciler.objectstore")
 
 
 def log_requests(store: ObjectStore) -> ObjectStore:
-    """Return a store that logs every request if debug logging is enabled; otherwise return `store`."""
+    """Return a store that logs requests, or `store` unless debug logging is enabled."""
     return LoggingStore(store) if LOGGER.isEnabledFor(logging.DEBUG) else store
 
 
 def log_attempt(attempts: int = 1, response: Any = None, caught_exception: Any = None, **kwargs: Any) -> None:
-    """Log one attempt of a request, as a botocore event handler."""
+    """Log an attempt of a request. This is a botocore event handler."""
     status = None if response is None else response[0].status_code
     trouble = None if caught_exception is None else type(caught_exception).__name__
     operation = getattr(kwargs.get("operation"), "name", None)
@@ -219,41 +219,41 @@ def log_attempt(attempts: int = 1, response: Any = None, caught_exception: Any =
 
 
 class LoggingStore(WrappedStore):
-    """A store that logs every request without bodies. It is pickled as the inner store."""
+    """A store that logs requests without bodies."""
 
     def __copy__(self) -> LoggingStore:
         return LoggingStore(copy(self.inner))
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in ms."""
+        """Return the store's time."""
         return self._log_call("clock", "", self.inner.read_clock_ms)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it does not exist."""
+        """Return the object, or `None`."""
         return self._log_call("get", key, lambda: self.inner.get(key), _body_bytes)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         return self._log_call("get_range", key, lambda: self.inner.get_range(key, start, length), len)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object unconditionally."""
+        """Store a new object."""
         size = memoryview(body).nbytes
         self._log_call("put", key, lambda: self.inner.put(key, body, kms_key_id=kms_key_id), lambda _none: size)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object has the version `expected`."""
+        """Store `body` conditionally."""
         return self._log_call(
             "swap", key, lambda: self.inner.swap(key, body, expected=expected), lambda _version: len(body)
         )
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key."""
+        """Copy another store's object."""
         within = source.inner if isinstance(source, LoggingStore) else source
         self._log_call("copy_from", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key; log at the end."""
+        """Yield objects, sorted by key; log at the end."""
         began, rows = now(), 0
         for listed in self.inner.list(prefix):
             rows += 1
@@ -263,7 +263,7 @@ class LoggingStore(WrappedStore):
         )
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         began, counted_keys = now(), _CountedKeys(keys)
         self.inner.delete(counted_keys)
         log_debug(
@@ -277,7 +277,7 @@ class LoggingStore(WrappedStore):
         )
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store violates."""
+        """Return violated conditions of writes."""
         return self._log_call("probe", "", self.inner.find_violated_conditions)
 
     def _log_call(
@@ -324,15 +324,12 @@ _FOLDER: Final = "file://"
 
 
 def wrap_read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
-    """Return a view of `store` that rejects writes.
-
-    A directory's clock needs a new file, so its view uses `now_ms`.
-    """
+    """Return a view of `store` that rejects writes. For a directory, `now_ms` is the clock, to avoid a write."""
     return ReadOnlyStore(store, now_ms if store.url.startswith(_FOLDER) else store.read_clock_ms)
 
 
 class ReadOnlyStore(WrappedStore):
-    """A store that rejects writes as bugs of the caller."""
+    """A store that rejects writes, which are bugs of the caller."""
 
     def __init__(self, inner: ObjectStore, clock_ms: Callable[[], int]) -> None:
         super().__init__(inner)
@@ -342,7 +339,7 @@ class ReadOnlyStore(WrappedStore):
         return _unpickle_read_only, (self.inner,)
 
     def read_clock_ms(self) -> int:
-        """Return the store's time in ms."""
+        """Return the store's time."""
         return self._clock_ms()
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:

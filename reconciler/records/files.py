@@ -1,6 +1,6 @@
 """CSV, JSON and Parquet files as streamed batches of records.
 
-Rows of `jsonl`, `csv` and `parquet` become JSON values; chosen fields become key and time.
+Each row becomes a JSON value; chosen fields become key and time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from reconciler.errors import UserError
-from reconciler.records.json_lines import NO_FIELDS, Fields, Rows, from_lines, read_jsonl, to_lines, to_records
+from reconciler.records.json_lines import (
+    NO_FIELDS,
+    Fields,
+    Rows,
+    dump_records,
+    parse_records,
+    read_jsonl,
+    to_records,
+)
 from reconciler.records.schema import RECORD_SCHEMA
 
 _ROWS: Final = 1 << 14
@@ -30,22 +38,21 @@ _TYPES_HINT: Final = (
 
 
 _LIKE_A_NUMBER: Final = {"integer": r"^\s*-?0\d", "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)"}
-"""Cells that would lose digits as numbers: `00123`, `+4917012345678`, or too many digits for a float."""
+"""Patterns of cells that would lose digits as numbers, such as `00123` and `+4917012345678`."""
 
 
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     """Yield the rows of a CSV file with a header line.
 
-    Types are inferred from the first 16 MiB; empty columns and cells that would lose digits are text. An unquoted cell
-    that is empty, NA, N/A, NULL or NaN is null.
+    Types are inferred from the first 16 MiB; empty columns, and columns that would lose digits, are text. An unquoted
+    cell that is empty, NA, N/A, NULL or NaN is null.
     """
     begun = _PeekedStream(stream)
     names: list[str] = []
     try:
         reader = _open_csv(begun, _find_text_columns(begun.first))
         names = reader.schema.names
-        # The header is line 1, and a cell with a line break counts as one line. Always close the reader, because it
-        # has a read-ahead thread.
+        # The header is line 1, and a cell with line breaks counts as one line. Only `with` ends the reader's thread.
         with reader:
             for rows in _number_rows(reader, source):
                 yield replace(rows, before=rows.before + 1, unit="line")
@@ -158,18 +165,18 @@ _LONGEST_LINE: Final = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input stream. `name` is its file name or `-`, for errors."""
+    """An input stream. `name` is a file name or `-`, for errors."""
 
     stream: BinaryIO
     name: str
     form: InputFormat
     fields: Fields = NO_FIELDS
     partition: int | None = None
-    """Partition of all records; `None` means that each record or its key chooses."""
+    """Partition of all records; `None` lets each record or its key choose."""
 
 
 def detect_format(name: str) -> InputFormat:
-    """Return the format of a file by the suffix of its name."""
+    """Return the format that a file name's suffix stands for."""
     form = _ENDINGS.get(PurePath(name).suffix.lower())
     if form is None:
         what = "standard input has no name to guess its format by" if name == "-" else f"{name}: not a format we know"
@@ -196,7 +203,7 @@ def _read_batches(source: Input) -> Iterator[pa.RecordBatch]:
             if source.fields != NO_FIELDS:
                 hint = "Leave out --key-field and --timestamp-field, or read the file as jsonl."
                 raise UserError(f"{source.name}: records bring their own keys and times", hint=hint)
-            yield from from_lines(_read_lines(source), source=source.name)
+            yield from parse_records(_read_lines(source), source=source.name)
         case "csv":
             for rows in read_csv(source.stream, source.name):
                 yield to_records(rows, source.fields)
@@ -217,8 +224,8 @@ def _read_lines(source: Input) -> Iterator[bytes]:
         yield line
 
 
-# `records` writes JSON lines that `produce` reads. `values` writes one value a line; the line of an absent value is
-# empty. `parquet` writes a table of `RECORD_SCHEMA`.
+# `records` are JSON lines, which `topic produce` reads. `values` has one value per line, empty if the value is absent.
+# `parquet` is a table of `RECORD_SCHEMA`.
 
 
 OutputFormat = Literal["records", "values", "parquet"]
@@ -249,7 +256,7 @@ def _write_text(batches: Iterable[pa.RecordBatch], stream: BinaryIO, render: Cal
 
 
 def _render_lines(batch: pa.RecordBatch) -> bytes:
-    return b"".join(to_lines(batch))
+    return b"".join(dump_records(batch))
 
 
 def _render_values(batch: pa.RecordBatch) -> bytes:

@@ -25,7 +25,7 @@ _M: Final = np.uint32(0x5BD1E995)
 _WORD: Final = 0xFFFFFFFF
 _FEW: Final = 8
 RUN: Final = 1_000
-"""Number of consecutive rows without a key that share a partition."""
+"""Number of consecutive rows without a key in one partition."""
 
 Words = npt.NDArray[np.uint32]
 
@@ -38,7 +38,7 @@ class RoundRobinPosition:
 
 
 def assign_partitions(keys: pa.Array, partitions: int, *, state: RoundRobinPosition) -> pa.Array:
-    """Return the partition (int32) of each key. Rows without a key change partition every 1,000 rows."""
+    """Return the partition (int32) of each key. Every 1,000 rows without a key go to the next partition."""
     chosen = compute_key_partitions(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
@@ -49,18 +49,18 @@ def assign_partitions(keys: pa.Array, partitions: int, *, state: RoundRobinPosit
 
 
 def compute_key_partitions(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
-    """Return the partition that producers choose for each key; undefined for absent keys."""
+    """Return the partition that Kafka's producers choose for each key; undefined for absent keys."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
 def murmur2(keys: pa.Array) -> Words:
     """Return the murmur2 hash of each key, unsigned; undefined for absent keys."""
     starts, lengths, content = _lay_out(keys)
-    # Keys are sorted by length, so keys with further words are a slice at the end.
+    # Keys are sorted by length, so the keys that have a word at `index` are a slice at the end.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     mixed = _SEED ^ lengths.astype(np.uint32)
-    # View a word at every byte without a copy; four bytes of padding make the last words readable.
+    # View a word at every byte without a copy. Four bytes of padding make the last words readable.
     words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
     whole = lengths // 4
     for index in range(int(whole[-_FEW]) if len(whole) >= _FEW else 0):
@@ -68,8 +68,8 @@ def murmur2(keys: pa.Array) -> Words:
         word = words[starts[active] + 4 * index] * _M
         word ^= word >> np.uint32(24)
         mixed[active] = mixed[active] * _M ^ word * _M
-    _mix_longest(mixed, words, starts, whole)
-    _mix_tail(mixed, words, starts + 4 * whole, lengths % 4)
+    _mix_longest_keys(mixed, words, starts, whole)
+    _mix_last_bytes(mixed, words, starts + 4 * whole, lengths % 4)
     mixed ^= mixed >> np.uint32(13)
     mixed *= _M
     mixed ^= mixed >> np.uint32(15)
@@ -78,7 +78,7 @@ def murmur2(keys: pa.Array) -> Words:
     return result
 
 
-def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
+def _mix_longest_keys(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -90,7 +90,7 @@ def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whol
         mixed[row] = state
 
 
-def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:
+def _mix_last_bytes(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.NDArray[np.int64]) -> None:
     with_rest = np.flatnonzero(rest)
     mask = (np.uint32(1) << (rest[with_rest] * 8).astype(np.uint32)) - np.uint32(1)
     mixed[with_rest] = (mixed[with_rest] ^ (words[at[with_rest]] & mask)) * _M
@@ -113,11 +113,11 @@ def split_by_partition(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (partition, records) of a batch of `INPUT_SCHEMA`, lowest partition first.
 
-    The records are batches of `RECORD_SCHEMA`, with offsets from 0 in each partition. Key or round robin chooses a
-    missing partition; a missing time becomes `now_ms`.
+    The records are batches of `RECORD_SCHEMA`, with offsets from 0 in each partition. A missing partition is chosen by
+    key or round robin; a missing time becomes `now_ms`.
     """
     chosen, records = _choose_partitions(batch, partitions, spread), batch
-    # A copy costs as much as hashing, so records in order are not copied.
+    # A copy costs as much as hashing.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))
@@ -170,7 +170,7 @@ def _choose_partitions(
 
 _MODULUS: Final = 1 << 128
 _ROWS: Final = 1 << 15
-"""Rows per sum: 2^15 products of a 16-bit and a 32-bit number are below 2^63."""
+"""Rows per sum. A sum of 2^15 products of 16-bit and 32-bit numbers is below 2^63."""
 _BYTES: Final = 1 << 26
 _LENGTHS: Final = np.dtype([("key", "<i4"), ("value", "<i4")])
 _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4"), ("headers", "<i4")])
@@ -185,7 +185,7 @@ def compute_digest(batch: pa.RecordBatch, *, base: int) -> Digest:
 
 
 def compute_hashes(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
-    """Return each record's hash, 16 bytes a row in big-endian order."""
+    """Return each record's hash as a row of 16 bytes (big-endian)."""
     frames = _build_frames(batch).to_numpy(zero_copy_only=False).tolist()
     joined = b"".join(map(xxhash.xxh3_128_digest, frames))
     return np.frombuffer(joined, np.uint8).reshape(-1, 16)

@@ -39,7 +39,7 @@ BATCH_BYTES: Final = 1 << 24
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 _IGNORED: Final = ("topic",)
-"""Fields in the output of `topic consume --regex`."""
+"""Ignored fields, which `topic consume --regex` writes."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
@@ -50,7 +50,7 @@ _EXAMPLE: Final = '{"key": "N14228", "value": "…", "headers": [["source", "gat
 _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
 
 
-def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+def dump_records(batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield each record of `RECORD_SCHEMA` as a JSON line."""
     names = batch.schema.names
     columns = [column.to_pylist() for column in batch.columns]
@@ -71,7 +71,7 @@ def dump_line(value: object) -> bytes:
 
 
 def to_json_value(content: bytes | None) -> str | dict[str, str] | None:
-    """Return the bytes of a key or value as a JSON value."""
+    """Return a key or value as a JSON value."""
     if content is None:
         return None
     try:
@@ -80,10 +80,10 @@ def to_json_value(content: bytes | None) -> str | dict[str, str] | None:
         return {"base64": binascii.b2a_base64(content, newline=False).decode()}
 
 
-def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
+def parse_records(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
     """Yield batches of `INPUT_SCHEMA` from JSON lines. Errors name source, line and field.
 
-    `offset`, `topic` and empty lines are ignored; an absent `partition` or `timestamp_ms` is null.
+    `offset`, `topic` and empty lines are ignored. An absent `partition` or `timestamp_ms` is null.
     """
     rows: list[tuple[object, ...]] = []
     take = 0
@@ -272,7 +272,7 @@ def _to_iso(column: pa.Array) -> pa.Array:
 
 
 def _to_texts(times: pa.Array) -> pa.Array:
-    """Format times. Arrow returns an error message for times beyond its calendar."""
+    """Format times. For times beyond its calendar, Arrow returns an error text."""
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
         message = "a time is after the year 32767"
@@ -315,10 +315,7 @@ NO_FIELDS: Final = Fields()
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of an input, after `before` other rows.
-
-    `unit` is `row`, or `line` as counted by an editor.
-    """
+    """Rows of an input, after `before` other rows. Errors count in `unit`: `row` or `line`."""
 
     source: str
     before: int
@@ -327,7 +324,7 @@ class Rows:
 
 
 def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
-    """Return rows as records of `INPUT_SCHEMA`, without partitions. Errors name the row."""
+    """Return rows as records of `INPUT_SCHEMA` without partitions. Errors name the row."""
     batch = rows.batch
     times = _parse_times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
     try:
@@ -360,7 +357,7 @@ def build_input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.R
 
 
 def unknown_field_error(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
-    """Return the error for a missing field, with similar names."""
+    """Return the error for an unknown field, with similar names."""
     near = [f"{option} {candidate}" for candidate in find_similar(name, known, likeness=0.5)]
     hint = format_suggestion(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
     return UserError(f"{where}: {name}: no such field ({option})", hint=hint)
@@ -383,7 +380,7 @@ def _parse_times(rows: Rows, name: str) -> pa.Array:
 
 
 def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` whose values are the lines, except empty ones. Errors name the line.
+    """Yield batches of `INPUT_SCHEMA` whose values are the non-empty lines. Errors name the line.
 
     A null field means no key, or the current time.
     """

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
 
 
-# A digest has two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts
-# store offsets relative to a base. Shifted and added digests give the digest of any range.
+# A digest has the sums Σh and Σ(offset)·h mod 2^128, where h is a 128-bit hash of a record's timestamp, key, value and
+# headers. Digests of parts can be shifted to other offsets and added.
 
 
 _MODULUS: Final = 1 << 128
@@ -28,7 +28,7 @@ _MODULUS: Final = 1 << 128
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Count and sums of records. Offsets in `weighted` are relative to a base."""
+    """Number of records, and sums Σh and Σ(offset)·h. Offsets may be relative to a base."""
 
     records: int = 0
     total: int = 0
@@ -47,13 +47,13 @@ class Digest:
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""Whether a reader waits for open transactions or sees their records. Aborted records are never visible."""
+"""Whether a reader waits for open transactions or reads their records. Aborted records are never returned."""
 MAX_OFFSET: Final = (1 << 63) - 1
 _ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
 def parse_isolation(text: object) -> Isolation:
-    """Return the isolation level with that name, in any case."""
+    """Parse an isolation level; case does not matter."""
     for isolation in _ISOLATIONS:
         if isinstance(text, str) and text.lower() == isolation:
             return isolation
@@ -79,7 +79,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Start and end of a partition. `stable` is the last stable offset."""
+    """Offsets at which a partition starts and ends. `stable` is the last stable offset."""
 
     start: int
     local_start: int | None
@@ -90,22 +90,22 @@ class Bounds:
     compacted_to: int = 0
     """Offset below which compaction may have removed records."""
 
-    def readable_end(self, isolation: Isolation) -> int:
-        """Return the log end, or the last stable offset for `read_committed`."""
+    def find_readable_end(self, isolation: Isolation) -> int:
+        """Return the log end; for `read_committed`, the last stable offset."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
     def find_unchanged_end(self, epoch: int) -> int:
-        """Return the end of the offsets that have not changed since `epoch` was the newest."""
+        """Return the offset at which epochs after `epoch` begin. Lower offsets are unchanged since `epoch`."""
         return min((start for number, start in self.epochs if number > epoch), default=MAX_OFFSET)
 
     def limit_to_local(self) -> Bounds:
-        """Return the bounds of the local tier; unchanged if its start is unknown."""
+        """Return the bounds of the local tier, or these bounds if its start is unknown."""
         return self if self.local_start in {None, self.start} else replace(self, start=self.local_start or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Offsets whose object is missing or damaged."""
+    """A range of offsets whose object is missing or damaged."""
 
     topic: str
     partition: int
@@ -126,7 +126,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stored range of a log, which one task copies."""
+    """A range of a log that is stored together, such as a segment."""
 
     offsets: OffsetRange
     records: int
@@ -135,9 +135,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """Records that a task staged for the driver to publish. Picklable and small.
+    """Records that a task has staged for the driver to publish. Picklable and small.
 
-    `at` is their range; `None` means that publishing assigns offsets. The sink defines the format of `entries`.
+    `at` is the offset range; `None` lets the publication assign offsets. The sink defines the format of `entries`.
     """
 
     partition: int
@@ -151,16 +151,15 @@ class StagedRecords:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSource:
-    """The source of a copy, as read before a round of copying. The sink stores it with the records."""
+    """State of a copy's source before a round of copying. The sink stores it with the records."""
 
     topic_id: str | None
-    """Id of the topic, if the platform has ids. A topic created again has another."""
     bounds: Mapping[int, Bounds]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """Position of a sink's partition. Records below `fetched` equal the source with this id and these epochs."""
+    """Position of a sink's partition. Records below `fetched` come from the source with this id and these epochs."""
 
     end: int
     topic_id: str | None = None
@@ -170,7 +169,7 @@ class SinkPosition:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """A commit of a transactional sink: a partition has all source records below `through`."""
+    """A committed transaction of a copy. The partition has all source records below `through`."""
 
     partition: int
     through: int
@@ -185,7 +184,7 @@ class Spans:
     left: OffsetRange
     right: OffsetRange
     offsets: OffsetMap | None = field(default=None, compare=False, repr=False)
-    """Map of the right log's offsets to the left log's; `None` if it is unknown."""
+    """Map from the right log's offsets to the left log's; `None` if unknown."""
 
 
 class TopicLog(Protocol):
@@ -193,15 +192,15 @@ class TopicLog(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """Id of the topic, if the platform has ids. A topic created again has another."""
+        """Topic id, if the platform has ids. A topic that is created again has another id."""
         ...
 
     def check_shared(self) -> None:
-        """Reject a machine that cannot read the log, such as one without the folder."""
+        """Raise an error if this machine cannot read the log."""
         ...
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of all partitions in one bulk call, or of the partitions `only`, one by one."""
+        """Return the bounds of all partitions in one request, or of the partitions `only` in one request each."""
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -213,20 +212,20 @@ class TopicLog(Protocol):
         ...
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield the stored extents in `offsets`, limited to the range, without reading records.
+        """Yield the stored extents in `offsets` without reading records.
 
-        Counts of an extent at the limits are estimates. Offsets without records may be in no extent.
+        Counts of extents that the range cuts are estimates. Offsets without records may be in no extent.
         """
         ...
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`, stored or computed. Their offsets count from 0."""
+        """Yield digests that together cover `offsets`, with absolute offsets."""
         ...
 
 
 @runtime_checkable
 class CompactingLog(Protocol):
-    """A log with an unknown compacted offset, such as a broker's."""
+    """A log that does not report its compacted offset, such as a broker's."""
 
     def may_lack_records(self) -> bool:
         """Return whether compaction may have removed records."""
@@ -235,7 +234,7 @@ class CompactingLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Columns of `RECORD_SCHEMA` and times to read."""
+    """Columns of `RECORD_SCHEMA` and range of times to read."""
 
     columns: frozenset[str]
     since_ms: int | None = None
@@ -252,34 +251,34 @@ class SelectiveLog(Protocol):
     """A columnar log with statistics of times."""
 
     def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield records like `read`, with `offset` and the selected columns.
+        """Yield records with `offset` and the selected columns.
 
-        Some records may be outside the selected times, since statistics cover many records.
+        Some records may be outside the selected times, because statistics cover many records.
         """
         ...
 
 
 class StagedSink(Protocol):
-    """A sink that many tasks write in parallel. One swap per partition publishes their records."""
+    """A sink in which many tasks stage records. One compare-and-swap per partition publishes them."""
 
     def check_shared(self) -> None:
-        """Reject an executor whose files the driver cannot read."""
+        """Raise an error on an executor whose files the driver cannot read."""
         ...
 
     def read_ends(self) -> Mapping[int, int]:
-        """Return each partition's end, where the next range starts."""
+        """Return each partition's end offset."""
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the end and the source of all partitions, or of the partitions `only`."""
+        """Return the positions of all partitions, or of the partitions `only`."""
         ...
 
     def follow_source(self, source: ObservedSource) -> StagedSink:
-        """Return this sink for one round of copying; it stores the source with each publication."""
+        """Return a sink for one round of copying that stores `source` with each publication."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write unpublished records."""
+        """Write records that readers see only after `publish`."""
         ...
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
@@ -287,12 +286,12 @@ class StagedSink(Protocol):
         ...
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged ranges, one swap per partition; return the offsets appended per partition.
+        """Publish staged ranges and return the offsets appended per partition.
 
-        A range must start at the log's end; the new end is `at.stop`.
+        A range must start at the partition's end; the new end is `at.stop`.
 
         Raises:
-            SourceChangedError: A partition is no copy of the source; other partitions are published.
+            SourceChangedError: A partition is not a copy of the source; other partitions are published.
         """
         ...
 
@@ -306,27 +305,27 @@ class TransactionalSink(Protocol):
     """A sink that one task per partition writes and commits (Kafka). Ranges are in source offsets."""
 
     def check_shared(self) -> None:
-        """Reject a machine that cannot access the sink."""
+        """Raise an error if this machine cannot access the sink."""
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the position in the source of all partitions, or of the partitions `only`."""
+        """Return the positions of all partitions, or of the partitions `only`, in source offsets."""
         ...
 
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return the ranges of each partition that copy and source have in common."""
+        """Return each partition's ranges that both copy and source have."""
         ...
 
     def follow_source(self, source: ObservedSource) -> TransactionalSink:
-        """Return this sink for one round of copying; it stores the source with each commit."""
+        """Return a sink for one round of copying that stores `source` with each commit."""
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range in transactions, and yield after each. Continue after records of earlier processes.
+        """Copy a range in transactions, and yield after each commit. Skip records that are committed already.
 
         Raises:
             LostRaceError: Another process copies this partition.
-            SourceChangedError: The sink is no copy of the source.
+            SourceChangedError: The sink is not a copy of the source.
         """
         ...
 
@@ -337,7 +336,7 @@ class TransactionalSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Records that a task committed to one partition of a rewritten topic."""
+    """Size of the records that a task committed to one partition of a `RekeySink`."""
 
     partition: int
     records: int
@@ -354,25 +353,25 @@ class RekeySink(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Reject a machine that cannot access the sink."""
+        """Raise an error if this machine cannot access the sink."""
         ...
 
     def follow_source(self, source: ObservedSource) -> RekeySink:
-        """Return this sink for one round of copying; it stores the source with each commit."""
+        """Return a sink for one round of copying that stores `source` with each commit."""
         ...
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
-        """Return, per partition, the offset in each source partition below which all records are committed."""
+        """Return, by target partition, the offset in each source partition below which all records are committed."""
         ...
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
         """Write records of several source partitions, in source order; yield after each commit.
 
-        Committed records are skipped. In the end, the partition has all its records below `through`.
+        Committed records are skipped. At the end, the partition has all its records from below `through`.
 
         Raises:
             LostRaceError: Another process writes this partition.
-            SourceChangedError: The sink is no copy of the source.
+            SourceChangedError: The sink is not a copy of the source.
         """
         ...
 
@@ -382,10 +381,10 @@ class RekeySink(Protocol):
 
 
 class TopicProducer(Protocol):
-    """Writes new records to one topic; the platform assigns partitions and offsets. Not thread-safe."""
+    """Writes new records to one topic, which assigns partitions and offsets. Not thread-safe."""
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Buffer a batch of `INPUT_SCHEMA`; write it at the latest in `flush`."""
+        """Buffer a batch of `INPUT_SCHEMA`, and perhaps write it."""
         ...
 
     def flush(self) -> Mapping[int, OffsetRange]:
@@ -395,7 +394,7 @@ class TopicProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """A numbered batch of a stream; publishing it twice has no effect."""
+    """Number of a stream's batch, so that a batch is published only once."""
 
     stream: str
     number: int
@@ -405,7 +404,7 @@ class NumberedBatch:
 class StagedAppend:
     """New records that a task staged at `put_ms`, by partition. Picklable and small.
 
-    `input_digest` is the digest of the task's input, without assigned partitions and times.
+    `input_digest` covers the task's input before partitions and times were assigned.
     """
 
     put_ms: int
@@ -414,35 +413,32 @@ class StagedAppend:
 
 
 class AppendSink(Protocol):
-    """A sink in which many tasks stage new records. One publication makes all of them readable, or none.
+    """A sink in which many tasks stage new records. A publication makes all of them readable, or none.
 
     Picklable. Unpublished records are deleted after a day.
     """
 
     def check_shared(self) -> None:
-        """Reject an executor whose files the driver cannot read."""
+        """Raise an error on an executor whose files the driver cannot read."""
         ...
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
-        """Stage batches with a `TopicProducer`'s columns, in order.
-
-        `task` determines the first partition of records without key and partition.
-        """
+        """Stage batches of `INPUT_SCHEMA`. `task` determines where the round robin of records without keys starts."""
         ...
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
         """Publish the records in order; return `False` if the batch is already published.
 
         Raises:
-            ProducerFencedError: Another writer of the same stream took over; nothing is readable.
-            UserError: The topic is deleted or a mirror, or the stream has other or later records; nothing is readable.
-            RetryableError: The store did not answer in time; publish a numbered batch again unchanged.
+            ProducerFencedError: Another writer of the same stream took over; nothing is published.
+            UserError: The topic is deleted or a mirror, or the stream has other or later records; nothing is published.
+            RetryableError: The store did not answer in time; publish the same numbered batch again.
         """
         ...
 
 
 def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
-    """Return partitions that are new or have records at or after `ends`, not counting transaction markers."""
+    """Return partitions that are new or have records (not only transaction markers) at or after `ends`."""
     partitions = []
     for number, bounds in sorted(log.read_bounds().items()):
         begin = max(ends.get(number, 0), bounds.start)
@@ -452,20 +448,20 @@ def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]
     return partitions
 
 
-# A truncated log continues under a later epoch. So two logs with the same start and the same last epoch below an offset
-# are equal below it.
+# A truncated log continues under a later epoch. So two logs are equal below an offset if their last epochs below that
+# offset are equal and start at the same offset.
 
 
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."
 
 
 def check_source_unchanged(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
-    """Reject a source that has changed since a mirror's partition was copied.
+    """Check that a source has not changed since a mirror's partition was copied.
 
-    Read the mirror's end before the source, because another process may advance the mirror.
+    Callers read the mirror before the source, because another process may advance the mirror.
 
     Raises:
-        SourceChangedError: The source was created again, ends before the mirror, or was rewritten below its end.
+        SourceChangedError: The source was created again, ends before the mirror, or was rewritten below that end.
     """
     where = f"{name}, partition {partition}"
     if reached.topic_id is not None and source.topic_id not in {None, reached.topic_id}:
@@ -484,7 +480,7 @@ def check_source_unchanged(name: str, partition: int, reached: SinkPosition, sou
 
 
 def check_copy_current(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
-    """Raise `RetryableError` if the source was read before the mirror's newest epoch."""
+    """Raise `RetryableError` if the source was read before the epoch from which the mirror has records."""
     bounds = source.bounds.get(partition)
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
         return

@@ -1,7 +1,7 @@
 """Offset maps: the offsets of a log's records in a copy with other offsets.
 
-A piece is a run of records with consecutive offsets in both logs. Chunks store up to 500 pieces, so an append rewrites
-at most one chunk.
+A piece is a run of records with consecutive offsets in both logs. A chunk stores up to 500 pieces; an append rewrites
+only the last chunk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
-"""Maximum number of pieces in a chunk, which each append rewrites."""
+"""Maximum number of pieces in a chunk."""
 
 
 class Piece(NamedTuple):
@@ -42,13 +42,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some pieces of an offset map, in order. A partition's chunks are numbered from 0."""
+    """Consecutive pieces of an offset map. A partition's chunks are numbered from 0."""
 
     number: int = 0
     pieces: tuple[Piece, ...] = ()
 
     def to_document(self) -> dict[str, object]:
-        """Return the chunk as stored: per piece the gaps on both sides and its length."""
+        """Return the stored form: for each piece, the gaps before it in source and copy, and its length."""
         numbers: list[int] = []
         source = target = 0
         for piece in self.pieces:
@@ -58,7 +58,7 @@ class Chunk:
 
 
 def parse_chunk(number: int, document: Mapping[str, Any]) -> Chunk:
-    """Return a stored chunk."""
+    """Parse the stored form of a chunk."""
     numbers = document["pieces"]
     pieces: list[Piece] = []
     source = target = 0
@@ -70,7 +70,7 @@ def parse_chunk(number: int, document: Mapping[str, Any]) -> Chunk:
 
 
 def make_pieces(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
-    """Return the pieces for records with these offsets in source and copy."""
+    """Return the pieces of records with these offsets in source and copy."""
     if not len(sources):
         return ()
     import numpy as np
@@ -83,7 +83,7 @@ def make_pieces(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) 
 
 
 def append_pieces(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
-    """Add pieces to a map's last chunk, and join adjacent ones; return the changed and new chunks."""
+    """Add pieces to a map's last chunk, joining adjacent pieces; return the changed and new chunks."""
     joined = _join_pieces([*chunk.pieces[-1:], *pieces])
     if joined == [*chunk.pieces[-1:]]:
         return []
@@ -117,7 +117,7 @@ class OffsetMap:
         return iter(self._pieces)
 
     def find_target(self, source: int) -> int | None:
-        """Return the offset in the copy for a source offset; `None` if it is not copied.
+        """Return the copy's offset of a source offset; `None` if it is not copied.
 
         An offset without a record maps to the next record.
         """
@@ -131,7 +131,7 @@ class OffsetMap:
         return self._pieces[at].target_end
 
     def find_target_end(self, source: int) -> int:
-        """Return the copy's offset after the last record below a source offset; 0 if none is copied."""
+        """Return the copy's offset after the last record below a source offset; 0 without such a record."""
         at = bisect_left(self._starts, source) - 1
         if at < 0:
             return 0
@@ -139,7 +139,7 @@ class OffsetMap:
         return piece.target + min(source, piece.source_end) - piece.source
 
     def find_sources(self, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the source offset of each offset in the copy; -1 stands for an offset without a copied record."""
+        """Return the source offset of each offset in the copy; -1 for offsets without a copied record."""
         import numpy as np
 
         if not self._pieces:
@@ -152,7 +152,7 @@ class OffsetMap:
         return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
 
     def find_source(self, target: int) -> int:
-        """Return the source offset of the first copied record at or after an offset of the copy, or `through`."""
+        """Return the source offset of the first record at or after an offset of the copy; else `through`."""
         at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
         if at == len(self._pieces):
             return self.through

@@ -43,7 +43,7 @@ INPUT_SCHEMA: Final = pa.schema(
 
 
 # Kafka's header names may be invalid UTF-8. An invalid byte becomes the private character `U+10F700` plus the byte.
-# Such characters in a name are escaped, so the mapping is reversible.
+# Names that contain such characters are escaped, so the mapping is reversible.
 
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
@@ -66,7 +66,7 @@ def decode_text_as_name(text: str) -> bytes:
 
 
 def decode_name(text: str) -> str:
-    """Return the header name in a text, decoded with `surrogateescape`."""
+    """Return the header name that a text encodes, decoded with `surrogateescape`."""
     return text if text.isascii() else decode_text_as_name(text).decode("utf-8", "surrogateescape")
 
 
@@ -85,12 +85,12 @@ def to_name_column(names: Sequence[str | bytes]) -> pa.Array[Any]:
 
 
 def has_private_characters(texts: pa.Array[Any]) -> bool:
-    """Return whether a text may differ from its header name."""
+    """Return whether texts may contain private characters and so differ from their header names."""
     return any(_is_in(mark, texts) for mark in _MARKS)
 
 
-def has_nul(texts: pa.Array[Any]) -> bool:
-    """Return whether a name may contain byte 0."""
+def has_nul_byte(texts: pa.Array[Any]) -> bool:
+    """Return whether texts may contain byte 0."""
     return _is_in(b"\0", texts)
 
 
@@ -122,7 +122,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class BadTimeError(ValueError):
-    """A cell that is not a time. `row` counts from 0 in its batch; `is_early` means before 1970."""
+    """A cell that is not a time, or is before 1970 (`is_early`). `row` counts from 0 in a batch."""
 
     def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
         super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
@@ -130,7 +130,7 @@ class BadTimeError(ValueError):
 
 
 def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
-    """Return cells as int64 milliseconds since 1970, or null. Raises `BadTimeError`."""
+    """Return cells as int64 milliseconds since 1970, or null. Raise `BadTimeError` for other cells."""
     times = _convert_column(column) if isinstance(column, pa.Array) else _convert_cells(column)
     early = pc.index(pc.less(times, 0), pa.scalar(value=True)).as_py()
     if early >= 0:
@@ -182,6 +182,6 @@ def _parse_milliseconds(row: int, cell: object) -> int | None:
 
 
 def parse_time_ms(text: str) -> int:
-    """Return an ISO 8601 time in ms; the default time zone is UTC. Raises `ValueError`."""
+    """Parse an ISO 8601 time into ms; the default time zone is UTC. Raise `ValueError` for other text."""
     time = datetime.fromisoformat(text.strip())
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

@@ -34,9 +34,9 @@ _HEAD = """\
 Each line is a behaviour of the real systems. `make schemas` writes this page from the markers of the tests; do not
 edit it.
 
-A cell says what this version shows of it on a platform: *shown* by a test there; *partly*, with what is missing; *not
-possible* there, with why; *not asked*, where the fact is about something else; *not yet*. The last columns are the
-tests, and what runs them: `make test`, `make test-all`, or `make soak`.
+A cell says what tests of this version show on a platform: *shown*; *partly*, with what is missing; *not possible*
+there, with the reason; *not asked*, if the fact is about something else; *not yet*. The last columns are the tests and
+the command that runs them: `make test`, `make test-all`, or `make soak`.
 """
 
 

@@ -82,11 +82,11 @@ def archive_of(bucket: Bucket) -> Archive:
 def job(source: TopicLog, place: Archive, sink: Any = None, meanwhile: Callable[[], None] = lambda: None) -> ArchiveJob:
     """Archive a topic; `meanwhile` is the last that is done to it before everybody is shut out."""
 
-    def shut_out() -> dict[int, int]:
+    def block_producers() -> dict[int, int]:
         meanwhile()
         return {number: bounds.end for number, bounds in source.read_bounds().items()}
 
-    return ArchiveJob(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), here(), shut_out)
+    return ArchiveJob(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), here(), block_producers)
 
 
 TOPIC = ArchivedTopic(NAME, 3, 2, {"retention.ms": "-1"}, {"retention.ms": "-1"}, {"readers": {0: 3, 1: 4}})

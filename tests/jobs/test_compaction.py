@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.segments.parts import read_part
-from reconciler.jobs.compaction import add_every_file, find_newest, group_by_file, run_in_spark
+from reconciler.jobs.compaction import add_file_rows, find_newest, group_by_file, run_in_spark
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.maintenance.tiny_segments import (
@@ -114,7 +114,7 @@ def test_an_offset_stays_in_every_file_that_has_it_and_no_file_is_left_out(spark
     survivors = spark.createDataFrame([(7,), (9,), (2,), (8,)], "offset bigint")
     ranges = [OffsetRange(0, 9), OffsetRange(8, 12), OffsetRange(12, 20)]
     found: dict[int, list[int]] = {}
-    for row in add_every_file(group_by_file(survivors, ranges), 3).collect():
+    for row in add_file_rows(group_by_file(survivors, ranges), 3).collect():
         found.setdefault(row.file, []).extend(np.frombuffer(row.offsets, np.int64).tolist())
     assert {file: sorted(offsets) for file, offsets in found.items()} == {0: [2, 7, 8], 1: [8, 9], 2: []}
 

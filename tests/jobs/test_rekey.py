@@ -12,7 +12,7 @@ import pytest
 from reconciler.jobs import flows
 from reconciler.jobs import rekey as steps
 from reconciler.jobs.flows import PIECE_COST, Piece, iter_pieces
-from reconciler.jobs.rekey import add_every_target, copy_by_key, read_packed, sort_by_target, split_by_target
+from reconciler.jobs.rekey import add_target_rows, copy_by_key, read_pieces, sort_by_target, split_by_target
 from reconciler.records.hashes import murmur2
 from reconciler.records.log import Digest, ObservedSource, OffsetRange, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
@@ -117,7 +117,7 @@ def test_each_partition_is_one_task_that_gets_its_records_in_the_order_of_their_
 ) -> None:
     fill(west)
     log = west.log(TOPIC)
-    frame = sort_by_target(add_every_target(read_packed(spark, log, pieces_in(log), TARGETS), TARGETS), TARGETS)
+    frame = sort_by_target(add_target_rows(read_pieces(spark, log, pieces_in(log), TARGETS), TARGETS), TARGETS)
     rows = frame.selectExpr("spark_partition_id() task", "target", "place", "source", "offset", "records").collect()
     assert all(len({row.task for row in rows if row.target == target}) == 1 for target in range(TARGETS))
     assert [row[:5] for row in rows] == sorted(row[:5] for row in rows)

@@ -284,9 +284,9 @@ def test_an_emulator_gets_no_credentials(
 
 _READ_BY_PYARROW: Final = """
 import sys
-from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.objectstore.settings import StoreSettings
-system, path = arrow_filesystem(StoreSettings(sys.argv[1]))
+system, path = open_arrow_filesystem(StoreSettings(sys.argv[1]))
 with system.open_input_file(f"{path}/folder/a") as file:
     sys.stdout.buffer.write(file.read())
 """

@@ -22,7 +22,7 @@ from moto import mock_aws
 from reconciler.objectstore import s3_client as client_module
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.objectstore.s3_store import SINGLE_BYTES, S3Store
 from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
 from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of
@@ -190,7 +190,7 @@ def test_a_forked_child_opens_connections_of_its_own(location: StoreSettings) ->
 def test_pyarrow_reaches_the_same_place(location: StoreSettings) -> None:
     store = open_store(location)
     store.put("deep/a", b"arrow")
-    system, path = arrow_filesystem(location)
+    system, path = open_arrow_filesystem(location)
     with system.open_input_file(f"{path}/deep/a") as stream:
         assert stream.read() == b"arrow"
     assert path == f"{BUCKET}/{location.url_path.partition('/')[2]}"
@@ -199,7 +199,7 @@ def test_pyarrow_reaches_the_same_place(location: StoreSettings) -> None:
 def test_pyarrow_reads_folders_in_the_same_way(tmp_path: Path) -> None:
     store = open_store(StoreSettings(f"file://{tmp_path}/west"))
     store.put("a", b"1")
-    system, path = arrow_filesystem(StoreSettings(f"file://{tmp_path}/west"))
+    system, path = open_arrow_filesystem(StoreSettings(f"file://{tmp_path}/west"))
     with system.open_input_file(f"{path}/a") as stream:
         assert stream.read() == b"1"
 

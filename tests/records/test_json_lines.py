@@ -19,7 +19,7 @@ from reconciler.errors import UserError
 from reconciler.records import files
 from reconciler.records.files import Input, InputFormat, OutputFormat, detect_format, read_input, write_output
 from reconciler.records.hashes import compute_digest
-from reconciler.records.json_lines import Fields, from_lines, to_lines
+from reconciler.records.json_lines import Fields, dump_records, parse_records
 from reconciler.records.schema import (
     INPUT_SCHEMA,
     RECORD_SCHEMA,
@@ -37,13 +37,13 @@ AWKWARD = "a\nb\rc\u2028d\u2029e\x85f\x0bg\x0ch\x1ci\x1dj\x1ek\x00"
 
 
 def lines_of(*rows: dict) -> list[bytes]:
-    return list(to_lines(batch_of(list(rows))))
+    return list(dump_records(batch_of(list(rows))))
 
 
 @given(batches())
 @example(batch_of([{**PLAIN, "value": bytes(range(256)), "key": AWKWARD.encode()}]))
 def test_what_is_written_is_read_back_exactly(batch: pa.RecordBatch) -> None:
-    read = list(from_lines(to_lines(batch), source="-"))
+    read = list(parse_records(dump_records(batch), source="-"))
     found = pa.Table.from_batches(read, INPUT_SCHEMA)
     expected = pa.table(batch.drop_columns(["offset"]).to_pydict(), schema=INPUT_SCHEMA)
     assert found.equals(expected)
@@ -51,7 +51,7 @@ def test_what_is_written_is_read_back_exactly(batch: pa.RecordBatch) -> None:
 
 @given(batches())
 def test_every_reader_of_lines_sees_one_line_a_record(batch: pa.RecordBatch) -> None:
-    text = b"".join(to_lines(batch)).decode()
+    text = b"".join(dump_records(batch)).decode()
     assert len(text.splitlines()) == batch.num_rows
     assert [json.loads(line)["offset"] for line in text.splitlines()] == batch.column("offset").to_pylist()
 
@@ -78,7 +78,7 @@ def test_absent_and_empty_are_written_differently() -> None:
 
 
 def test_what_a_line_leaves_out_is_left_to_the_producer() -> None:
-    (batch,) = from_lines([b'\xef\xbb\xbf{"value": "v"}\r\n', b"\n"], source="-")
+    (batch,) = parse_records([b'\xef\xbb\xbf{"value": "v"}\r\n', b"\n"], source="-")
     assert batch.to_pylist() == [
         {"partition": None, "timestamp_ms": None, "timestamp_type": 0, "key": None, "value": b"v", "headers": []}
     ]
@@ -110,18 +110,18 @@ REFUSED = [
 
 def test_a_name_of_a_header_that_is_no_text_is_base64_as_a_value_is() -> None:
     line = b'{"value": "v", "headers": [[{"base64": "//4="}, "a"], ["", null], ["\xc3\xb8", "b"]]}\n'
-    (batch,) = from_lines([line], source="here")
+    (batch,) = parse_records([line], source="here")
     names = [decode_text_as_name(one["key"]) for one in batch.column("headers")[0].as_py()]
     assert names == [b"\xff\xfe", b"", "ø".encode()]
     placed = {"partition": 0, "offset": 0, "timestamp_ms": 1, **batch.to_pylist()[0]}
-    (written,) = to_lines(pa.RecordBatch.from_pylist([placed | {"partition": 0, "timestamp_ms": 1}], RECORD_SCHEMA))
+    (written,) = dump_records(pa.RecordBatch.from_pylist([placed | {"partition": 0, "timestamp_ms": 1}], RECORD_SCHEMA))
     assert b'"headers":[[{"base64":"//4="},"a"],["",null],["\xc3\xb8","b"]]' in written
 
 
 @pytest.mark.parametrize(("line", "problem", "hint"), REFUSED)
 def test_a_bad_line_is_named_with_its_number_its_field_and_the_fix(line: str, problem: str, hint: str) -> None:
     with pytest.raises(UserError) as refused:
-        list(from_lines([b'{"value": "fine"}\n', f"{line}\n".encode()], source="flights.records"))
+        list(parse_records([b'{"value": "fine"}\n', f"{line}\n".encode()], source="flights.records"))
     assert refused.value.message.startswith("flights.records: line 2: ")
     assert problem in refused.value.message
     assert hint in refused.value.hint
@@ -129,7 +129,7 @@ def test_a_bad_line_is_named_with_its_number_its_field_and_the_fix(line: str, pr
 
 def test_what_is_shown_of_a_long_bad_value_is_cut() -> None:
     with pytest.raises(UserError) as refused:
-        list(from_lines([b'{"value": [' + b"1," * 1000 + b"1]}"], source="-"))
+        list(parse_records([b'{"value": [' + b"1," * 1000 + b"1]}"], source="-"))
     assert len(refused.value.message) < 100
 
 

@@ -63,7 +63,7 @@ class PartitionStream:
 
     def find_readable_end(self, bounds: Bounds) -> int:
         """Return the log end, or the last stable offset for `read_committed`."""
-        return bounds.readable_end(self.log.isolation)
+        return bounds.find_readable_end(self.log.isolation)
 
     def _read_batch(self) -> pa.RecordBatch | None:
         if self._batches is None:
@@ -124,7 +124,7 @@ def iter_current_records(log: EmbeddedLog, *, start_ms: int | None = None) -> It
             start = log.find_offset_at(partition, start_ms)
         if start is None:
             continue
-        for batch in log.read(partition, OffsetRange(start, bounds.readable_end(log.isolation))):
+        for batch in log.read(partition, OffsetRange(start, bounds.find_readable_end(log.isolation))):
             yield from map(_to_record, batch.to_pylist())
 
 

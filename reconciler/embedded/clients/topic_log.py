@@ -155,7 +155,7 @@ class EmbeddedLog:
 
     def iter_local_entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
         """Yield a head's local parts with readable records of a range, oldest first."""
-        stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
+        stop = min(offsets.stop, head.bounds.find_readable_end(self.isolation))
         return iter_entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
     def iter_pieces(self, partition: int, offsets: OffsetRange) -> Iterator[LogPiece]:

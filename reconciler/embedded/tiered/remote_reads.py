@@ -418,7 +418,7 @@ class TopicTiers:
         if head is None:
             return
         bounds = self.limit_bounds(head.bounds)
-        wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.readable_end(isolation)))
+        wanted = OffsetRange(max(offsets.start, bounds.start), min(offsets.stop, bounds.find_readable_end(isolation)))
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._read_manifest(partition, below, head)

@@ -273,7 +273,7 @@ class TopicReader:
                 bounds = self._read_bounds(log)
                 at.update(self._choose_first_offsets(topic, log, bounds, at, is_first=is_first))
                 for partition, offsets in sorted(bounds.items()):
-                    place, end = (topic, partition), offsets.readable_end(self.options.isolation)
+                    place, end = (topic, partition), offsets.find_readable_end(self.options.isolation)
                     for batch in log.read(partition, OffsetRange(at[place], end)):
                         if self.stop.is_requested:
                             return
@@ -329,7 +329,7 @@ class TopicReader:
             self.warn(f"{where} ends at offset {offsets.end}: there is no offset {wanted} yet")
 
     def _find_start_offset(self, log: TopicLog, partition: int, bounds: Bounds) -> int:
-        start, end = self.options.start, bounds.readable_end(self.options.isolation)
+        start, end = self.options.start, bounds.find_readable_end(self.options.isolation)
         if start == "earliest":
             return bounds.start
         if start == "latest":

@@ -240,7 +240,7 @@ class SparkJobs:
 
         engine = self.shared_engine
         stored_bytes = sum(item.bytes for item in work)
-        if engine.starts_spark(stored_bytes):
+        if engine.needs_spark(stored_bytes):
             # Report missing PySpark before the import below fails.
             engine.start_spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark

@@ -17,7 +17,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.records.log import OffsetRange
 from tests.embedded.stores import WatchedStore
 from tests.servers.weed import S3Server
@@ -33,7 +33,7 @@ def main() -> None:
     with S3Server.start() as server:
         settings = server.settings("ours")
         cluster = filled(folder, open_store(settings), mib)
-        bucket, path = arrow_filesystem(settings)
+        bucket, path = open_arrow_filesystem(settings)
         turns = itertools.count()
 
         def cold() -> int:

@@ -17,7 +17,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.mounts.mounts import Mount
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.s3_client import open_arrow_filesystem
 from tests.embedded.stores import GIB, Counted
 from tests.servers.weed import S3Server
 
@@ -49,7 +49,7 @@ def flushes(folder: Path, server: S3Server, mib: int, rounds: int) -> dict[str, 
             append(cluster, f"t{number}", batch)
     cluster.upkeep().roll()
     turns, copies = itertools.count(), itertools.count()
-    bucket, path = arrow_filesystem(server.settings("floor"))
+    bucket, path = open_arrow_filesystem(server.settings("floor"))
 
     def flush() -> None:
         mounts = cluster.mounts

@@ -25,7 +25,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.s3_client import arrow_filesystem
+from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.providers.embedded.maintenance import list_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.stores import WatchedStore
@@ -69,7 +69,7 @@ def to_a_bucket(folder: Path, server: S3Server, mib: int, rounds: int) -> dict[s
             append(cluster, f"t{number}", batch)
     cluster.upkeep().roll()
     turns, copies = itertools.count(), itertools.count()
-    bucket, path = arrow_filesystem(server.settings("floor"))
+    bucket, path = open_arrow_filesystem(server.settings("floor"))
 
     def upload() -> None:
         name = f"t{next(turns)}"

@@ -262,7 +262,7 @@ def digests(cluster: EmbeddedCluster, full_name: str) -> dict[int, Digest]:
     """Return what is readable of each partition as heads and manifests have it; each object they name is there."""
     log, found = cluster.log(full_name), {}
     for number, bounds in log.read_bounds().items():
-        whole = OffsetRange(bounds.start, bounds.readable_end("read_committed"))
+        whole = OffsetRange(bounds.start, bounds.find_readable_end("read_committed"))
         for piece in log.iter_pieces(number, whole):
             assert piece.store.get(piece.entry.key) is not None
         found[number] = sum(log.read_digests(number, whole), Digest())

@@ -28,7 +28,7 @@ from reconciler.records.schema import (
     LOG_APPEND_TIME,
     RECORD_SCHEMA,
     decode_text_as_name,
-    has_nul,
+    has_nul_byte,
     has_private_characters,
     to_name_column,
 )
@@ -359,7 +359,7 @@ def to_headers(column: pa.ListArray) -> list[Headers]:
         return [None] * len(column)
     texts = flat.field("key")
     names: list[Any] = texts.to_pylist()
-    if has_private_characters(texts) or has_nul(texts):
+    if has_private_characters(texts) or has_nul_byte(texts):
         names = [encode_name(text) for text in names]
     pairs: list[Header] = list(zip(names, flat.field("value").to_pylist(), strict=True))
     headers: list[Headers] = []

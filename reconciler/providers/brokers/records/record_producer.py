@@ -18,7 +18,7 @@ from reconciler.providers.brokers.records.columns import to_contents, to_headers
 from reconciler.providers.brokers.security import reveal_secrets
 from reconciler.records.hashes import RoundRobinPosition, assign_partitions, check_partitions
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import has_nul, has_private_characters
+from reconciler.records.schema import has_nul_byte, has_private_characters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,7 @@ def has_odd_records(records: pa.RecordBatch) -> bool:
     names = records.column("headers").flatten().field("key")
     return (
         has_private_characters(names)
-        or has_nul(names)
+        or has_nul_byte(names)
         or bool(pc.any(pc.equal(records.column("timestamp_ms"), 0)).as_py())
     )
 
