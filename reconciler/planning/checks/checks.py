@@ -99,10 +99,10 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_flat_names,
     check_rivals,
 )
-"""Addresses with these errors get no action."""
+"""Checks that exclude an address from the plan."""
 
 ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
-"""Errors that prevent an apply."""
+"""Checks that prevent an apply."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_deletes,
@@ -131,7 +131,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
 )
 
 MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
-"""Checks that also run earlier, to collect the topics to measure."""
+"""Checks that also run before measuring, to collect the topics to measure."""
 
 
 def _check_resource(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 BYTES_A_SECOND: Final = 50 * 2**20
-"""Assumed copy rate, chosen low."""
+"""Assumed copy rate in bytes per second, chosen low."""
 
 _PARTITIONS_A_SECOND: Final = 40
 
@@ -52,7 +52,7 @@ _MIN_SECONDS: Final = 2
 def add_mount_estimate(
     action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Transition:
-    """Return a mount or unmount with its estimate. Other transitions are returned unchanged."""
+    """Return a transition, with an estimate if it is a mount or unmount."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
@@ -95,7 +95,7 @@ def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
 
 
 def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
-    """Yield each topic that rejects all records since an unfinished move or unmount."""
+    """Yield each topic that rejects all records because of an unfinished move or unmount."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, because it is being moved or unmounted"
@@ -128,7 +128,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of the topic to mount. If this plan unmounts it first, its present size counts."""
+    """Return the size of the topic to mount, which may still be on a cluster."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -137,7 +137,7 @@ def measure_source(
 
 
 def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
-    """Return the offsets that a deletion of a mounted topic's remote objects loses; return nothing if unknown."""
+    """Return the offsets that become unreadable if a mounted topic's remote objects are deleted; empty if unknown."""
     if source.recoverable is None:
         return ()
     ends = {number: (start, stop) for number, (start, stop) in source.recoverable.ends.items() if start < stop}
@@ -180,7 +180,7 @@ def _estimate_without_measure(topic: Address, situation: Situation) -> Estimate:
 
 
 def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
-    """Warn about topics with the name of another topic that is mounted or unmounted."""
+    """Warn about topics that have the name of another topic to mount or unmount."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
     for topic, mounting in sorted(situation.mountings_by_topic.items()):
@@ -256,7 +256,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject the unmount of another topic with the same name. Without `source` and `as`, only names are compared."""
+    """Reject the unmount of another topic with the same name."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):

@@ -59,7 +59,7 @@ class Decision:
     def refuse(
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[FieldMark, ...] = ()
     ) -> None:
-        """Add an error. `marks` are the fields concerned."""
+        """Add an error about the fields `marks`."""
         self.errors.append(PlanFinding(address, source, message, hint, marks))
 
     def warn(
@@ -89,7 +89,7 @@ class AddressView:
 
 
 def compute_precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
-    """Return the fingerprint of the observed fields that a decision depends on. A missing resource has none."""
+    """Return the fingerprint of the observed fields that a decision depends on; empty for a missing resource."""
     if before is None:
         return ""
     wanted = sorted(paths)
@@ -107,7 +107,7 @@ Rule = TypeVar("Rule", bound="TopicAcl")
 
 
 def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
-    """Return the desired resource with the observed values of its declared fields."""
+    """Return the desired resource with observed values in its declared fields."""
     resource, seen = wanted.resource, before.resource
     match resource:
         case Topic():
@@ -188,7 +188,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a change of tiering, which is a transition (KIP-950), from the other differences."""
+    """Separate a change of tiering, which is a transition (KIP-950), from other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -315,7 +315,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
 
 
 def find_part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
-    """Return the part of an observed resource to delete. With `are_rules`, only recorded access rules are deleted."""
+    """Return the part of an observed resource to delete: with `are_rules`, only the recorded access rules."""
     if not are_rules:
         return before
     match before:
@@ -376,7 +376,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn that a topic's rules may remain after its deletion outside reconciler."""
+    """Warn that access rules may remain of a topic that was deleted outside reconciler."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -442,7 +442,7 @@ GOING: Final = "DELETING"
 
 
 UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
-"""Removes the seal that an unfinished move or unmount left, so that the topic accepts writes."""
+"""Removes the seal that an unfinished move or unmount left on a topic, which rejects writes."""
 
 
 def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
@@ -469,7 +469,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
 
 
 def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
-    """Add the creation of a missing resource to `decision`. If it was recorded, also add drift."""
+    """Add the creation of a missing resource and, if it was recorded, drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
@@ -509,7 +509,7 @@ def plan_deletion(
 def plan_adoption(
     sides: AddressView, before: Observed, differing: Differences, reason: Reason, moved_from: Address | None = None
 ) -> Adopt:
-    """Return the adoption of an existing resource. Other actions change the remaining differences."""
+    """Return the adoption of an existing resource with its observed values."""
     wanted = sides.wanted
     after: Resource = adopt_observed_values(wanted, before) if differing.changes else wanted.resource
     return Adopt(
@@ -544,7 +544,7 @@ def plan_update(sides: AddressView, before: Observed, differing: Differences) ->
 def change(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
-    """Add the actions that change an existing resource. Tiering changes first."""
+    """Add the actions that change an existing resource, tiering first."""
     move, rest = separate_tiering(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
@@ -553,7 +553,7 @@ def change(
 
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
-    """Return the differences between an address and its observed resource in fields that the platform stores."""
+    """Return the differences of an observed resource in fields that the platform stores."""
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if not capabilities.tells_own:
         before = _fill_defaults(sides, before, capabilities)
@@ -580,7 +580,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 
 def _fill_defaults(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
-    """Return a topic with the acting values of declared configs that its platform reports as unset."""
+    """Return a topic with the effective values of declared configs that its platform reports as unset."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return before

@@ -221,7 +221,7 @@ def _find_shared_topics(situation: Situation) -> frozenset[Address]:
 
 
 def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
-    """Return observed addresses that the plan may change and that are neither declared nor recorded."""
+    """Return observed addresses in the plan that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
     patterns, moved = situation.request.guards.only, frozenset(situation.topics_moved_away.values())
@@ -266,7 +266,7 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def adopt_again(situation: Situation, decision: Decision) -> None:
-    """Adopt resources that another workspace took over, if an allowance permits it and nothing else changes."""
+    """Adopt unchanged resources that another workspace took over, if an allowance permits it."""
     allowed = [
         allowance
         for allowance in collect_allowances(situation.request.guards, situation.request.selection)

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 CATCH_UP: Final = "catch-up"
-"""Job before a promotion that copies until the lag is zero or no longer shrinks."""
+"""Job that copies a mirror's lag before a promotion."""
 
 _COPYING_STATES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
 _RISK_BY_VERB = {
@@ -326,14 +326,14 @@ def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, s
 
 
 def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether jobs instead of the platform copy a mirror and change its role."""
+    """Return whether jobs, instead of the platform, copy a mirror."""
     return situation.find_capabilities(mirror.cluster).mirrors.by_jobs
 
 
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Build the action for a verb. `mirror` is the declared and `seen` the observed mirror."""
+    """Build the action for a verb. `mirror` is declared; `seen` is the observed mirror that the verb changes."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -356,7 +356,7 @@ def build_transition(
 def build_catch_up(
     sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None
 ) -> RunJob:
-    """Build the job that copies the lag before a promotion. It fails if the lag does not shrink for `timeout_ms`."""
+    """Build the job that copies the lag before a promotion, and fails if the lag does not shrink for `timeout_ms`."""
     patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -398,11 +398,11 @@ def _warn(sides: AddressView, message: str, hint: str, decision: Decision) -> No
 
 
 _ENDED_STATES: Final = frozenset({"FAILED", "STOPPED"})
-"""States in which a mirror can be deleted even if its link's filters match it."""
+"""States in which a mirror can be deleted even if the link's filters match its source."""
 
 
 def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
-    """Return whether the link's planned filters match a mirror, so that the link would create it again."""
+    """Return whether the link would create a deleted mirror again, by its planned filters."""
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic) or seen.state in _ENDED_STATES:
         return False
@@ -444,10 +444,7 @@ def _refuse_auto_created(address: Address, mirror: MirrorTopic, source: str | No
 
 
 def decide_automatic(situation: Situation, decision: Decision) -> None:
-    """Delete mirrors that links created and no longer match, if allowances name their exact addresses.
-
-    One warning per link lists the others.
-    """
+    """Delete mirrors that links created and no longer match, if allowances name them exactly, or warn."""
     allowed = collect_allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
     excluded: dict[Address, list[Address]] = {}
@@ -505,7 +502,7 @@ _ENDING_VERBS: Final = frozenset({"failover", "promote"})
 
 
 def report_transitions(situation: Situation, decision: Decision) -> None:
-    """Report restores and reversals in progress, also of undeclared mirrors."""
+    """Report restores and reversals in progress, including those of undeclared mirrors."""
     if situation.request.options.is_destroy:
         return
     reported = _list_reported(decision)
@@ -542,7 +539,7 @@ def _list_reported(decision: Decision) -> frozenset[Address | None]:
 
 
 def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether a Topic manifest is skipped because the topic is or becomes a mirror. Report it."""
+    """Return whether a Topic manifest is skipped because its topic is or becomes a mirror. Report why."""
     address = as_mirror(sides.address)
     entry, seen = situation.desired_mirrors.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
@@ -576,7 +573,7 @@ def is_freed_topic(topic: Address, situation: Situation) -> bool:
 
 
 def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
-    """Return the observed topic that a mirror becomes when mirroring ends."""
+    """Return the topic that a mirror becomes when mirroring ends."""
     seen = situation.observed.get(as_mirror(sides.address))
     if (
         seen is None
@@ -592,7 +589,7 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
 
 
 def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
-    """Adopt the topic that a mirror becomes, and apply the topic's manifest when mirroring ends."""
+    """Adopt the topic that a mirror becomes, and update it as declared."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
     decision.actions += adapt_to_missing_topic(after_stop.actions)
@@ -630,7 +627,7 @@ def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision:
 
 
 def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
-    """Warn if an undeclared topic is now a mirror, which stays. Return whether it is."""
+    """Return whether an undeclared topic is now a mirror, and warn that it stays."""
     behind, seen = find_entry_behind(address, situation), situation.observed.get(as_mirror(address))
     if behind is not None:
         source = as_topic(behind[0])

@@ -87,7 +87,7 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
 
 
 def describe_other_topic(sides: AddressView) -> tuple[str, str]:
-    """Return a message prefix about another topic, and the effect of forgetting the record."""
+    """Return the start of a message about another topic, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
     return "another topic has its name: ", "To keep the topic that has its name now"
@@ -125,7 +125,7 @@ def format_mount_back_commands(address: Address, current: RemountedTopic) -> str
 
 
 def adapt_to_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
-    """Yield the actions without drift and preconditions, because their topic does not exist yet."""
+    """Yield the actions for a topic that does not exist yet: without drift and preconditions."""
     for action in actions:
         match action:
             case Update() | Transition():
@@ -285,7 +285,7 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
 
 
 def _read_configs_to_set(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """Return the configs to set after a mount whose content is unknown until then."""
+    """Return the configs to set after a mount whose content is still unknown."""
     source, configs = situation.request.stored.mounts.get(mounting.address), _read_declared_configs(mounting, situation)
     is_unknown = isinstance(source, MountSource) and source.is_content_unknown
     return {"configs": dict(configs)} if is_unknown and configs else {}
@@ -431,7 +431,7 @@ def is_in_transition_state(before: Observed | None) -> bool:
 
 
 def wait_for_transition(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep a topic in transition, and reject changes unless its Mounting causes the transition."""
+    """Keep a topic in transition, and reject changes unless the topic's Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
         return
@@ -488,7 +488,7 @@ def _warn_of_age(
 
 
 def describe_expiring_records(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
-    """Describe the old records that the next `run` would delete, or return `None` if there are none."""
+    """Describe the old records that the next `reconciler run` would delete, if any."""
     kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
@@ -511,7 +511,7 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
 
 
 def is_replaced(topic: Topic, before: Observed) -> bool:
-    """Return whether a topic must be replaced, because it becomes or ceases to be a replica or has another source."""
+    """Return whether a topic must be replaced, because its source as a read replica changes."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     return not is_equal_value(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
@@ -582,7 +582,7 @@ RECOVERY: Final = "remote.recovery"
 
 
 def is_recovery(topic: Topic) -> bool:
-    """Return whether a new topic is created from object storage, by location or by name."""
+    """Return whether a topic is declared to be created from object storage."""
     return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
 
 

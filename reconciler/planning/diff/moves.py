@@ -1,4 +1,4 @@
-"""Renames and moves of topics and namespaces, and their order with mounts."""
+"""Renames and moves of topics and namespaces, and dependencies on mounts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# Platforms without renames create, copy, switch groups and delete. The new topic's record stores the old address.
+# On platforms without renames, a move creates a topic, copies, switches groups and deletes the old topic.
 
 
 MOVE: Final = "move"
@@ -51,7 +51,7 @@ SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
 """Jobs of a move, in order."""
 _COPIED_FROM: Final = "movedFrom"
-"""Path in a new topic's origins that stores the copied topic."""
+"""Key in a new topic's origins for the topic that is copied."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
@@ -86,7 +86,7 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
 
 
 def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan the remaining steps of a move. Jobs continue after the copied records."""
+    """Plan the remaining steps of a move."""
     last = situation.recorded[old]
     if sides.last is not None and sides.before is not None and is_recreated(sides.last, sides.before):
         decision.refuse(
@@ -262,7 +262,7 @@ def _needs_copy(sides: AddressView, situation: Situation) -> bool:
 
 
 def find_moved_from(action: Action) -> Address | None:
-    """Return a topic's old address if the action moves it between namespaces, or `None`."""
+    """Return a topic's old address if the action moves the topic between namespaces."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
 
@@ -357,12 +357,12 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
 
 
 def move_record(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
-    """Move the record of `old` to a desired address of the same resource."""
+    """Move the record of `old` to the desired address of the same resource."""
     _follow_record(sides, old, Reason.READDRESSED, situation, decision)
 
 
 def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
-    """Return new address → recorded address of equal physical names, for platforms with flat names."""
+    """Map new addresses to recorded addresses with the same physical name, on platforms with flat names."""
     leaving: dict[tuple[str, str], Address] = {}
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         last = situation.recorded[address]
@@ -405,7 +405,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# A moved namespace is created first, and the old one is deleted last.
+# The new namespace is created first, and the old namespace is deleted last.
 
 
 def add_implied_moves(
@@ -427,7 +427,7 @@ def add_implied_moves(
         names = [name for name in guess_former_addresses(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
-            # If only the new one is recorded, another topic has the old name.
+            # If only the new address is recorded, another topic has the old name.
             old = next((name for name in names if name in observed), None)
         if old is not None:
             resolved[address] = replace(item, moved_from=old)

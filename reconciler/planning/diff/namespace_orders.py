@@ -139,7 +139,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
-    """Move topics to another namespace. Each topic that cannot move is an error."""
+    """Move topics to another namespace, or add an error for each topic that cannot move."""
     capabilities = situation.find_capabilities(order.cluster)
     itself = _namespace_address(order.cluster, order.source)
     if not capabilities.topic_move:

@@ -104,7 +104,7 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Decide about recorded addresses that are not desired. Content comes before containers."""
+    """Decide about recorded addresses that are not desired, content before containers."""
     leaving = (
         situation.recorded.keys()
         - situation.wanted.keys()
@@ -224,7 +224,7 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judge_all(self) -> tuple[Action, ...]:
-        """Return the actions. Deletes of containers that must stay are blocked or, if implied, become forgets."""
+        """Block the deletes of containers that must stay, or turn implied ones into forgets."""
         if not self._deletes:
             return tuple(self._actions)
         inside = self._find_remaining_content()
@@ -355,7 +355,7 @@ class ContainerGuard:
             yield from self._find_other_half(resource)
 
     def _find_other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """A link on two clusters must be deleted on both."""
+        """Yield the link on the other cluster, because both must be deleted."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

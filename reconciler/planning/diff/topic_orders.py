@@ -36,7 +36,7 @@ ENABLED: Final = TieringState.ENABLED
 
 
 def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
-    """Return the ordered topic. If no manifest could declare it, add an error and return `None`."""
+    """Return the ordered topic, or add an error and return `None` if it is invalid."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
         return WantedResource(
@@ -103,7 +103,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
 
 
 def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
-    """Return the changes that set fields of a resource. `None` resets a field."""
+    """Return the changes that set fields of a resource, or reset them for `None`."""
     own = list_fields(before.resource)
     moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
     return tuple(Change(path, old, new) for path, old, new in moved if old != new)
@@ -183,7 +183,7 @@ def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situatio
 def _refuse_disabling(
     address: Address, configs: Mapping[str, str | None], situation: Situation
 ) -> tuple[str, str] | None:
-    """Disabling tiering deletes remote data (KIP-950), which only a plan of the files may do."""
+    """Reject an order that disables tiering, because this may delete remote data (KIP-950)."""
     before = situation.observed[address]
     now = _compute_acting_configs(address, before, situation)
     then = _compute_acting_configs(
@@ -207,7 +207,7 @@ def _compute_acting_configs(address: Address, seen: Observed, situation: Situati
 
 
 def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a topic. Its record stays, so the next plan reports it missing."""
+    """Delete a topic, but keep its record."""
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:

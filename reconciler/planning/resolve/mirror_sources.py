@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 PEER: Final = "peer"
-"""Key in `origins`: a command paused the mirror on the other cluster, which mirrors this topic."""
+"""Key in `origins` if a command paused the mirror on the other cluster that mirrors this topic."""
 NOTHING: Final = "nothing"
 _MARK_PREFIX: Final = "a command, while the files said "
 
@@ -70,7 +70,7 @@ def drop_command_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def mark_commanded_role(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror whose role a command changed. A mark stores the declared role."""
+    """Return the record of a mirror whose role a command changed, with a mark."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -82,12 +82,12 @@ def mark_commanded_role(last: Recorded, role: str) -> Recorded:
 
 
 def make_role_mark(declared: str) -> str:
-    """Return the mark in a record's origins for a declared role that a command changed."""
+    """Return the mark in `origins` for a declared role that a command changed."""
     return f"{_MARK_PREFIX}{declared}"
 
 
 def parse_role_mark(origin: str) -> str | None:
-    """Return the declared role in a mark, or `None` if `origin` is no mark."""
+    """Return the declared role in a mark; `None` for other origins."""
     return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
 
@@ -96,26 +96,23 @@ def is_made_by_command(last: Recorded | None) -> bool:
     return last is not None and last.origins.get(STATE) == make_role_mark(NOTHING)
 
 
-# After a reversal, verbs apply to the mirror on the other cluster.
-
-
 ENDS: Final = {
     "promote": MirrorStatus.STOPPED,
     "reverse-and-start": MirrorStatus.STOPPED,
     "reverse-and-pause": MirrorStatus.STOPPED,
     "truncate-and-restore": MirrorStatus.ACTIVE,
 }
-"""Final status of verbs with several steps."""
+"""Final status by verb with several steps."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _COPYING: Final = frozenset({"promote", *_REVERSALS})
 _ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": "reversed", "paused": "reversed"}
-"""The role that the mirror on the other cluster needs after a role swap."""
+"""Role of the mirror on the other cluster after a role swap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A verb with the mirror that it changes, the resulting role, and the states before and after."""
+    """A verb with the mirror in its resulting role, and the mirror's states before and after."""
 
     mirror: MirrorTopic
     verb: str
@@ -125,14 +122,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class VerbsToRole:
-    """The verbs that lead to the role. They are empty if the mirror has the role."""
+    """Verbs that lead to the desired role; empty if the mirror has this role."""
 
     steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RoleInProgress:
-    """The role change is in progress, or this version does not know the state."""
+    """A role change in progress, or a state that this version does not know."""
 
     address: Address
     state: str
@@ -140,7 +137,7 @@ class RoleInProgress:
 
 @dataclass(frozen=True, slots=True)
 class RoleRefusal:
-    """No legal verbs lead to the role."""
+    """Why no legal verbs lead to the desired role."""
 
     message: str
     hint: str
@@ -148,7 +145,7 @@ class RoleRefusal:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cluster that was not read prevents the decision or the change."""
+    """Why the role cannot change until another cluster is read or another plan is applied."""
 
     message: str
     hint: str
@@ -178,7 +175,7 @@ def find_mirror_status(seen: Observed) -> MirrorStatus | None:
 
 
 def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles can be swapped, because the link is or becomes bidirectional."""
+    """Return whether roles can be swapped, because the link is bidirectional after this plan."""
     address = address_of("link", mirror.cluster, mirror.link)
     item = situation.wanted.get(address) or situation.observed.get(address)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
@@ -204,9 +201,9 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 
 
 def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return the verbs that give a mirror its desired role, or why it cannot have the role.
+    """Return the verbs that give a mirror its desired role, or why it cannot have this role.
 
-    Return `None` if neither cluster has the mirror.
+    `None` means that neither cluster has the mirror.
     """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
@@ -214,7 +211,7 @@ def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
 
 
 def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
-    """Return whether the mirror at this address has another source, as in chains."""
+    """Return whether the observed mirror has another source, as in chains."""
     observed_mirror = seen.resource if seen is not None else None
     return isinstance(observed_mirror, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
         observed_mirror.link,
@@ -228,7 +225,7 @@ def check_sides(
 ) -> RoleRefusal | None:
     """Reject a role change over a link that is one-way or has a prefix on either cluster (F-C-073).
 
-    A side is a cluster and its link, or `None`.
+    A side is (cluster, link).
     """
     way_out = "Promote or fail over, and link the other way."
     for (cluster, spec), (other, of_other) in ((side, other_side), (other_side, side)):
@@ -244,7 +241,7 @@ def check_sides(
 
 
 def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles are swapped, so that the other mirror determines the role."""
+    """Return whether roles are swapped, so that the other cluster's mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and find_mirror_back(mirror, situation) is not None
 
 
@@ -300,7 +297,7 @@ def find_taken_topics(way: Way | None) -> frozenset[Address]:
 
 
 def map_role_changes(situation: Situation) -> Mapping[Address, frozenset[Address]]:
-    """Return declared mirror → mirrors and topics that its role change affects."""
+    """Map declared mirrors to mirrors and topics that their role changes affect."""
     ways = {address: find_way_to_role(entry, situation) for address, entry in situation.desired_mirrors.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
@@ -330,7 +327,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
 
 
 def predict_resumed_status(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return a mirror's status after this plan resumes its link. Clusters report only that the link is paused."""
+    """Return a mirror's status after this plan resumes its link, as clusters report only the pause."""
     seen = situation.observed.get(link := link_of(mirror))
     was_paused = seen is not None and isinstance(seen.resource, MirrorLink) and seen.resource.spec.paused
     is_resumed = was_paused and not is_link_paused(mirror, situation) and link in situation.wanted
@@ -463,7 +460,7 @@ def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Si
 
 
 def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
-    """Return the verb that restores a stopped mirror's original source, or an error if it has too few partitions."""
+    """Return the step that restores a stopped mirror's original source, or why it cannot."""
     verb = "truncate-and-restore"
     topic, source = as_topic(mirror), get_source_topic(mirror)
     needed, has = count_partitions(topic, situation), count_partitions(source, situation)
@@ -481,7 +478,7 @@ def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situ
 
 
 def count_partitions(topic: Address, situation: Situation) -> int:
-    """Return the partition count of a topic or mirror, or 0 if unknown."""
+    """Return the partition count of a topic or mirror; 0 if unknown."""
     counts = [0]
     for item in (situation.observed.get(topic), situation.observed.get(as_mirror(topic))):
         if item is not None and isinstance(item.resource, Topic):
@@ -521,7 +518,7 @@ def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...
 
 
 def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
-    """Return the declared mirror whose role change turns a topic into a mirror, with its observed state."""
+    """Return the declared mirror whose role change turns a topic into a mirror, as declared and observed."""
     live = situation.observed.get(as_mirror(topic))
     for entry in situation.desired_mirrors_by_source.get(topic, ()):
         back = find_mirror_back(entry, situation)
@@ -570,7 +567,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
-    """Return the principals to which `protect: acl` denies writes. `denied` are those denied now."""
+    """Return the principals to which `protect: acl` denies writes. `denied` are those denied already."""
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.find_capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
@@ -603,7 +600,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
     if find_mirror_back(mirror, situation) is not None:
-        return  # until roles are swapped back, the source copies this mirror
+        return  # the source copies this mirror until roles are swapped back
     if is_replica(situation.wanted.get(get_source_topic(mirror)) or situation.observed.get(get_source_topic(mirror))):
         source = get_source_topic(mirror)
         yield (
@@ -718,7 +715,7 @@ def find_auto_created(cluster: str, full_name: str, situation: Situation) -> Mir
 
 
 def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
-    """Return a new mirror's parameters from its source: `partitions`, synced `configs` and `incarnation`."""
+    """Return a new mirror's parameters: `partitions`, synced `configs` and `incarnation` of its source."""
     source = get_source_topic(mirror)
     chain = _list_config_chain(source, situation)
     configs: dict[str, object] = {}
@@ -810,7 +807,7 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# The record stores the declared role. Older versions recorded the current role with a mark.
+# Records store the declared role. Older versions stored the current role with a mark.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -824,7 +821,7 @@ _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 def replace_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Replace the desired role of mirrors by the role that a command set."""
+    """Give mirrors the desired role that a command set, if plans keep it."""
     for address, item in wanted.items():
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
@@ -899,7 +896,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
 
 
 def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
-    """Return the role that a command set, if the declared role did not change since the last apply."""
+    """Return the role that a command set, unless the declared role changed since the last apply."""
     role, was = find_current_role(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == make_role_mark(mirror.state):
@@ -919,7 +916,7 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
 
 
 _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
-"""Roles that count as equal."""
+"""Groups of roles that count as equal."""
 
 
 def find_current_role(mirror: MirrorTopic, observed: Inventory) -> Role | None:

@@ -23,13 +23,13 @@ _LIST_HINT: Final = "See what object storage has: reconciler mount list"
 
 @dataclass(frozen=True, slots=True)
 class AttachedTopic:
-    """A topic on a readable cluster, and its permanent location."""
+    """A topic on a readable cluster, with its permanent location."""
 
     cluster: str
     name: str
     location: str
     leaves_by: Address | None = None
-    """The Mounting that unmounts the topic in this plan, if any."""
+    """The Mounting that unmounts the topic in this plan."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class SharedStorage:
 
     url: str
     cluster_id: str | None
-    """Id of the cluster that mounts, or `None` if it does not exist."""
+    """Id of the mounting cluster; `None` if it does not exist."""
     mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """Id of a readable cluster → its name in the files."""
+    """Declared name by id of a readable cluster."""
 
     def whose(self, owner: str | None) -> str:
-        """Return a cluster's id and, if known, its name, as text."""
+        """Return text with a cluster's id and, if known, name."""
         if owner is None:
             return "another cluster"
         name = self.names.get(owner)
@@ -53,7 +53,7 @@ class SharedStorage:
 
     @cached_property
     def at(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by cluster id and revision. The index serves thousands of Mountings."""
+        """Topics by cluster id and initial revision, which are parts of locations."""
         topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         for topic in self.attached:
             topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)
@@ -63,7 +63,7 @@ class SharedStorage:
 
     @cached_property
     def called(self) -> Mapping[str, tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by original name. A topic on a cluster is not listed as mountable."""
+        """Topics by original name, each listed as attached or as mountable."""
         topics: dict[str, tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         taken = {topic.location for topic in self.attached}
         for topic in self.attached:
@@ -79,7 +79,7 @@ def find_source(
 ) -> MountSource | UserError | None:
     """Return the source of a Mounting or an error, or `None` if this storage has no such topic.
 
-    A Mounting's name refers first to `last_location`, which it unmounted last.
+    Without `source`, the location that the Mounting unmounted last comes first.
     """
     source = mounting.spec.source
     if source is None and last_location is not None and _is_free(last_location, storage):
@@ -90,7 +90,7 @@ def find_source(
 
 
 def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the source that a Mounting's name would select on a cluster without that topic."""
+    """Return the source that a Mounting selects by name if the cluster has no such topic."""
     attached, called = storage.called.get(wanted_name(mounting), ((), ()))
     leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
     free = (MountSource(topic.location, None) for topic in called if topic.state == "detached")
@@ -98,7 +98,7 @@ def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource
 
 
 def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the only unmounted topic of the cluster with the Mounting's name, or `None`."""
+    """Return the unmounted topic of the cluster with the Mounting's name, if there is exactly one."""
     last = [
         topic.location
         for topic in storage.mountables
@@ -108,7 +108,7 @@ def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSourc
 
 
 def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return the location of an unmounted, missing topic, or `None` if unknown. Return an error if it never existed."""
+    """Return the location of an unmounted topic, `None` if unknown, or an error if it never existed."""
     if (last := find_last_detached(mounting, storage)) is not None:
         return last
     match find_source(mounting, None, storage):
@@ -122,7 +122,7 @@ def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSou
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Compare two locations. Either may omit the namespace."""
+    """Return whether two locations are equal. Either may omit the namespace."""
     (namespace, name), (other_namespace, other_name) = (
         split_name(_read_topic_part(one)),
         split_name(_read_topic_part(other)),
@@ -156,7 +156,7 @@ def wanted_name(mounting: Mounting) -> str:
 
 
 def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for an unknown topic. `leaves_by` is a Mounting that will unmount one with that name."""
+    """Return the error for an unknown topic. `leaves_by` is a Mounting that will unmount it."""
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
@@ -189,7 +189,7 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
 
 
 def hides_locations(cluster: str, situation: Situation) -> bool:
-    """Return whether a cluster keeps the locations of its topics to itself: it then names its object storage."""
+    """Return whether a cluster does not report the locations of its topics."""
     return bool(situation.find_capabilities(cluster).object_storage)
 
 
@@ -211,7 +211,7 @@ def is_away(mounting: Mounting, situation: Situation) -> bool:
 
 
 def held_state(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the state that a command set, if the declared state did not change since the last apply."""
+    """Return the state that a command set, unless the declared state changed since the last apply."""
     last, topic = situation.recorded.get(mounting.address), get_mounted_topic(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
@@ -242,7 +242,7 @@ def meant_location(mounting: Mounting, situation: Situation) -> str:
 
 
 def last_of(mounting: Mounting, situation: Situation) -> Recorded | None:
-    """Return the record of a Mounting, which may have its previous name."""
+    """Return the record of a Mounting, perhaps under its previous name."""
     last, wanted = situation.recorded.get(mounting.address), situation.wanted.get(mounting.address)
     old = wanted.moved_from if wanted is not None else None
     return situation.recorded.get(old) if last is None and old is not None else last

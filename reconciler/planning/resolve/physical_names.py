@@ -1,4 +1,4 @@
-"""Physical names of topics on platforms without namespaces, and their collisions."""
+"""Flat names of topics on platforms without namespaces, and their collisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def is_flat(cluster: Cluster) -> bool:
-    """Return whether a platform has flat topic names, without namespaces."""
+    """Return whether a cluster's platform has no namespaces."""
     return cluster.spec.connection.find_separator() is not None
 
 
@@ -41,24 +41,24 @@ def read_separator(cluster: Cluster) -> str:
 
 
 def physical_name(cluster: Cluster, full_name: str) -> str:
-    """Return the platform's name of a topic."""
+    """Return a topic's name on the platform."""
     return full_name.replace(":", read_separator(cluster)) if is_flat(cluster) else full_name
 
 
 def prefix_of(cluster: Cluster, namespace: str) -> str:
-    """Return the prefix of a namespace's flat names, with the separator. Thus `team` does not match `team2.x`."""
+    """Return the prefix of a namespace's flat names, including the separator."""
     return physical_name(cluster, namespace) + read_separator(cluster)
 
 
 def folded(name: str) -> str:
-    """Return a name as Kafka's metrics show it, where `.` and `_` are equal."""
+    """Return a name with `.` for `_`, because Kafka's metrics do not distinguish them."""
     return name.replace("_", ".")
 
 
 def rekey_observed(
     observed: Inventory, wanted: Container[Address], ours: Iterable[Address], clusters: Mapping[str, Cluster]
 ) -> Inventory:
-    """Return the observed inventory by known addresses. On flat platforms, physical names identify topics.
+    """Return the observed inventory with topics on flat platforms at their known addresses.
 
     `ours` are declared, then recorded addresses.
     """
@@ -99,7 +99,7 @@ def _change_address(address: Address, seen: Observed) -> Observed:
 
 
 def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield desired topics whose flat names are too long or equal in Kafka's metrics."""
+    """Yield desired topics whose flat names are too long, or collide in Kafka's metrics."""
     flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
     if not flat:
         return
@@ -154,7 +154,7 @@ class _FlatNames:
         return self.situation.clusters[self.cluster]
 
     def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Namespaces that share a prefix share rules and topics (F-K-030)."""
+        """Report a namespace whose prefix begins with another's, because they share rules and topics (F-K-030)."""
         prefix = prefix_of(self._cluster_spec, name)
         for start in _list_prefixes(folded(prefix), folded(read_separator(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
@@ -187,7 +187,7 @@ class _FlatNames:
             yield from self._check_fold(address, name)
 
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
-        """A topic's flat name may belong to a deeper namespace (F-K-030)."""
+        """Report a topic whose flat name begins with the prefix of another namespace (F-K-030)."""
         own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
         for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
             home = self._homes.get(start)
@@ -201,7 +201,7 @@ class _FlatNames:
                 return
 
     def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Report names that differ only in `.` and `_` (F-K-031)."""
+        """Report a new topic whose name differs from an existing one only in `.` and `_` (F-K-031)."""
         other = self._observed_names.get(folded(name))
         if other is None:
             return
