@@ -23,7 +23,7 @@ from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import adopt_again, decide_wanted, find_unmanaged
 from reconciler.planning.diff.drift import build_drift_filter, keep_only_drift
-from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
+from reconciler.planning.diff.mirror_changes import decide_auto_created_mirrors, report_transitions
 from reconciler.planning.diff.moves import add_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
@@ -70,7 +70,7 @@ def decide_actions(desired: Desired, recorded: Record, observed: Inventory, *, r
     decision = Decision(errors=findings, held=[*find_held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
-    decide_automatic(situation, decision)
+    decide_auto_created_mirrors(situation, decision)
     adopt_again(situation, decision)
     report_transitions(situation, decision)
     if request.options.is_only_drift:

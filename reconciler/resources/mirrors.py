@@ -476,7 +476,7 @@ class TransitionRequest:
     """Whether the source of a reversal accepts records again."""
 
 
-def ask(
+def apply_verb_request(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
     """Return the entry of a mirror after a request for a lifecycle verb.

@@ -27,8 +27,8 @@ from reconciler.planning.checks.mirror_checks import (
     warnings_of_restores,
 )
 from reconciler.planning.checks.mount_checks import (
+    check_competing_mountings,
     check_mounting,
-    check_rivals,
     warnings_of_sealed,
     warnings_of_strangers,
 )
@@ -97,7 +97,7 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_tiered_topics,
     check_shared_names,
     check_flat_names,
-    check_rivals,
+    check_competing_mountings,
 )
 """Checks that exclude an address from the plan."""
 

@@ -200,7 +200,7 @@ def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
                 )
 
 
-def is_wait(action: RunJob) -> bool:
+def is_catch_up(action: RunJob) -> bool:
     """Return whether a job is the catch-up before a promotion."""
     return action.job == CATCH_UP
 

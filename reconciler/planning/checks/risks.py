@@ -23,7 +23,7 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
-from reconciler.planning.checks.mirror_checks import add_lag_estimate, add_role_cost, is_wait
+from reconciler.planning.checks.mirror_checks import add_lag_estimate, add_role_cost, is_catch_up
 from reconciler.planning.checks.mount_checks import (
     BYTES_A_SECOND,
     add_mount_estimate,
@@ -367,7 +367,7 @@ class Impact:
         return replace(action, risk=Risk.IRREVERSIBLE, estimate=estimate)
 
     def _assess_job(self, action: RunJob) -> RunJob:
-        if is_wait(action):
+        if is_catch_up(action):
             return add_lag_estimate(action, self._situation, self.measure)
         if action.job == SWITCH_GROUPS:
             measure = self.measure(action.source, is_wish=True)

@@ -20,7 +20,7 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.diff.field_differences import Comparison, Differences, find_differences, report_drift
+from reconciler.planning.diff.field_differences import Comparison, Differences, build_drift_finding, find_differences
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, list_fields
 from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import hash_value
@@ -68,7 +68,7 @@ class Decision:
         """Add a warning."""
         self.warnings.append(PlanFinding(address, source, message, hint, marks))
 
-    def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
+    def add_held_change(self, sides: AddressView, message: str, hint: str, now: str) -> None:
         """Warn that a resource keeps the role or location `now`, which a command set."""
         self.held.append(HeldChange(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
@@ -462,7 +462,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
             reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
             _converge_new(sides, before, situation, decision, reason)
     elif is_recreated(last, before):
-        decision.drift.append(report_drift(address, "incarnation", last.incarnation, before.incarnation))
+        decision.drift.append(build_drift_finding(address, "incarnation", last.incarnation, before.incarnation))
         _converge_new(sides, before, situation, decision, Reason.RECREATED)
     else:
         _converge_known(sides, before, situation, decision)
@@ -474,7 +474,7 @@ def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[st
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
         reason = Reason.MISSING
-        decision.drift.append(report_drift(sides.address, "", to_json_types(last.resource.to_json()), None))
+        decision.drift.append(build_drift_finding(sides.address, "", to_json_types(last.resource.to_json()), None))
         if isinstance(wanted.resource, Topic) and not parameters:
             hint = f"To leave it out of the files instead: reconciler drift --accept {sides.address}"
             decision.warn(
@@ -541,7 +541,7 @@ def plan_update(sides: AddressView, before: Observed, differing: Differences) ->
     )
 
 
-def change(
+def plan_resource_changes(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
     """Add the actions that change an existing resource, tiering first."""
@@ -552,7 +552,7 @@ def change(
         decision.actions.append(plan_update(sides, before, rest))
 
 
-def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
+def find_platform_differences(sides: AddressView, before: Observed, situation: Situation) -> Differences:
     """Return the differences of an observed resource in fields that the platform stores."""
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if not capabilities.tells_own:
@@ -618,14 +618,14 @@ def _converge_new(
     sides: AddressView, before: Observed, situation: Situation, decision: Decision, reason: Reason
 ) -> None:
     fresh = AddressView(sides.address, sides.wanted, None, before)
-    differing = compare(fresh, before, situation)
+    differing = find_platform_differences(fresh, before, situation)
     if not _refuse_changes(fresh, before, differing.changes, situation, decision):
         decision.actions.append(plan_adoption(fresh, before, differing, reason))
-        change(fresh, before, differing, situation, decision)
+        plan_resource_changes(fresh, before, differing, situation, decision)
 
 
 def _converge_known(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
-    differing = _drop_added_partitions(sides, compare(sides, before, situation), decision)
+    differing = _drop_added_partitions(sides, find_platform_differences(sides, before, situation), decision)
     decision.drift.extend(differing.drift)
     for held, rule in differing.held:
         message = f"{held.path} is changed in the files, and stays as it is on the cluster: {rule}"
@@ -634,7 +634,7 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         return
     if differing.record_changes or (differing.is_stale and not differing.changes):
         decision.actions.append(plan_adoption(sides, before, differing, Reason.RECORD_ONLY))
-    change(sides, before, differing, situation, decision)
+    plan_resource_changes(sides, before, differing, situation, decision)
 
 
 def _drop_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
@@ -713,7 +713,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
     # Some platforms report only the identity.
     seen = sides.before or Observed(cluster)
     before = replace(seen, incarnation=identity.cluster_id)
-    differing = compare(sides, before, situation)
+    differing = find_platform_differences(sides, before, situation)
     decision.drift.extend(differing.drift)
     differing = replace(
         differing, record_changes=(*differing.record_changes, *_find_cluster_record_changes(sides, before, differing))

@@ -160,7 +160,9 @@ class _Fields:
         recorded, live = self.was.get(path), self.seen.get(path)
         if is_equal_value(path, recorded, live, catalog):
             return None
-        finding = report_drift(self.address, path, recorded, live, meaning=canonicalize_field(path, live, catalog))
+        finding = build_drift_finding(
+            self.address, path, recorded, live, meaning=canonicalize_field(path, live, catalog)
+        )
         origin = self.last.origins.get(path, "")
         return replace(finding, origin=origin) if origin.startswith("namespace/") else finding
 
@@ -207,7 +209,7 @@ class _Fields:
         return self.was.get(path) == goal
 
 
-def report_drift(
+def build_drift_finding(
     address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
 ) -> DriftFinding:
     """Return a drift finding. `meaning` is the observed value in canonical form."""
@@ -219,7 +221,9 @@ def _find_hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[s
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or is_equal_value(path, hidden.recorded, value, catalog):
         return None
-    finding = report_drift(address, path, hidden.recorded, value, meaning=canonicalize_field(path, value, catalog))
+    finding = build_drift_finding(
+        address, path, hidden.recorded, value, meaning=canonicalize_field(path, value, catalog)
+    )
     return replace(finding, origin=hidden.origin)
 
 

@@ -27,7 +27,7 @@ from reconciler.planning.resolve.mirror_sources import (
     RoleRefusal,
     Step,
     build_restore_step,
-    check_sides,
+    check_role_swap,
     check_source_exists,
     check_source_mirrors,
     count_partitions,
@@ -200,7 +200,7 @@ def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Deci
         decision.refuse(order.mirror, None, error.message, error.hint)
 
 
-def refuse_rivals(decision: Decision) -> None:
+def refuse_competing_reversals(decision: Decision) -> None:
     """Reject reversals of several mirrors of one source."""
     rivals: dict[Address, list[Address]] = {}
     for action in decision.actions:
@@ -367,7 +367,7 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
 
 def _check_halves(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> RoleRefusal | None:
     side, other_side = ((name, _read_link_spec(link, name, situation)) for name in clusters)
-    return check_sides(what, link, side, other_side)
+    return check_role_swap(what, link, side, other_side)
 
 
 def _read_link_spec(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:

@@ -25,16 +25,22 @@ from reconciler.planning.actions import (
 from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
-    compare,
     compute_state_precondition,
     converge,
+    find_platform_differences,
     plan_creation,
     plan_deletion,
 )
 from reconciler.planning.fields import READ_REPLICA, is_equal_value
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_set_configs, compute_mounted_configs
-from reconciler.planning.resolve.mount_sources import has_own_topic, held_state, is_away, is_stranger, is_unmounted
+from reconciler.planning.resolve.mount_sources import (
+    find_held_state,
+    has_own_topic,
+    is_in_object_storage,
+    is_other_topic,
+    is_unmounted,
+)
 from reconciler.planning.situation import Situation, get_mounted_topic, is_recreated
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
@@ -59,7 +65,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
         return
-    if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:
+    if (under_way is not None and is_in_progress(under_way.state)) or find_held_state(mounting, situation) is not None:
         return  # the next plan compares it
     mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
@@ -75,7 +81,7 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
     """Keep the record of a topic that a command unmounted, so that no empty topic takes its name."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
-    decision.hold(
+    decision.add_held_change(
         sides,
         f"{other}it was unmounted, and no Mounting declares it: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
@@ -99,7 +105,7 @@ def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Dec
     back = format_mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
     other, new = describe_other_topic(sides)
-    decision.hold(
+    decision.add_held_change(
         sides,
         f"{other}it is mounted with its records as {new_place}, and no Mounting declares it",
         f"{back} {keep}{new}: reconciler state rm {sides.address}",
@@ -181,20 +187,20 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         return
     topic = get_mounted_topic(mounting)
     seen = situation.observed.get(topic)
-    is_other = seen is not None and is_stranger(mounting, seen, situation)
+    is_other = seen is not None and is_other_topic(mounting, seen, situation)
     if old is not None:
         decision.settled.add(old)  # the record follows when the migration ends
     if _decide_migration(sides, mounting, seen, situation, decision):
         return
     if old is not None:
         _follow_rename(sides, old, decision)
-    if (now := held_state(mounting, situation)) is not None:
+    if (now := find_held_state(mounting, situation)) is not None:
         message = f"it was {now} by a command, and the files still have {mounting.spec.state}"
         back = f"reconciler topic {UNMOUNT.name if now == 'mounted' else MOUNT.name} {topic}"
         hint = f"Write it into the files: reconciler drift --accept {sides.address}. To undo it: {back}"
-        decision.hold(sides, message, hint, now)
+        decision.add_held_change(sides, message, hint, now)
         return
-    if is_other and is_away(mounting, situation):
+    if is_other and is_in_object_storage(mounting, situation):
         seen = None  # another topic has its name
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
@@ -438,7 +444,7 @@ def wait_for_transition(sides: AddressView, situation: Situation, decision: Deci
     decision.waiting.append(UnfinishedTransition(sides.address, before.state))
     if before.state != MIGRATING or sides.address in situation.mountings_by_topic:
         return
-    changes = compare(sides, before, situation).changes
+    changes = find_platform_differences(sides, before, situation).changes
     if changes:
         paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
         message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"

@@ -20,11 +20,11 @@ from reconciler.planning.diff.converge import (
     warn_of_own_rules,
 )
 from reconciler.planning.diff.mirror_changes import (
-    belongs_to_entry,
     find_mirror_to_destroy,
-    forget_for_link,
+    forget_kept_mirror,
     is_in_transition,
     is_kept_by_link,
+    is_still_declared_mirror,
     refuse_until_settled,
     warn_if_mirror_now,
 )
@@ -161,7 +161,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         # another process recreated it
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
-        forget_for_link(address, before, situation, decision)
+        forget_kept_mirror(address, before, situation, decision)
     elif is_in_transition(before):
         refuse_until_settled(address, before, decision)
     elif before.state == GOING:
@@ -200,7 +200,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
         return True
     if kind == "mirror":
         return before is not None and before.state == STOPPED
-    if kind == "topic" and (address in situation.mountings_by_topic or belongs_to_entry(address, situation)):
+    if kind == "topic" and (address in situation.mountings_by_topic or is_still_declared_mirror(address, situation)):
         return True
     # the namespace existed before this workspace
     return IMPLIED in last.origins and last.ownership == "adopted"

@@ -96,7 +96,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     limits = check_partitions(order.partitions, situation.find_capabilities(cluster_of(address) or ""))
     refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
     after = _set_values(before.resource, order.configs, order.partitions)
-    is_altered = alter(address, changes, after, refusals, situation, decision)
+    is_altered = update_ordered_resource(address, changes, after, refusals, situation, decision)
     if is_altered and any(change.path == "partitions" for change in changes):
         message = "records of a key go to other partitions from now on: their order across the change is lost"
         decision.warn(address, None, message, "Let consumers that rely on the order read all existing records first.")
@@ -109,7 +109,7 @@ def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change,
     return tuple(Change(path, old, new) for path, old, new in moved if old != new)
 
 
-def alter(
+def update_ordered_resource(
     address: Address,
     changes: tuple[Change, ...],
     after: Resource,

@@ -20,7 +20,7 @@ from reconciler.lifecycles import (
 )
 from reconciler.planning.plan import HeldChange
 from reconciler.planning.resolve.limits import check_configs, describe_unsupported
-from reconciler.planning.resolve.physical_names import is_flat, physical_name, prefix_of
+from reconciler.planning.resolve.physical_names import build_name_prefix, build_physical_name, is_flat
 from reconciler.planning.situation import (
     COPYING,
     Situation,
@@ -144,14 +144,14 @@ class RoleRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class RoleDeferral:
     """Why the role cannot change until another cluster is read or another plan is applied."""
 
     message: str
     hint: str
 
 
-Way = VerbsToRole | RoleInProgress | RoleRefusal | LeftOut
+Way = VerbsToRole | RoleInProgress | RoleRefusal | RoleDeferral
 
 
 def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
@@ -207,7 +207,7 @@ def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
     """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
-    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | LeftOut) else way
+    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | RoleDeferral) else way
 
 
 def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
@@ -220,7 +220,7 @@ def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
     )
 
 
-def check_sides(
+def check_role_swap(
     what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
 ) -> RoleRefusal | None:
     """Reject a role change over a link that is one-way or has a prefix on either cluster (F-C-073).
@@ -240,12 +240,12 @@ def check_sides(
     return None
 
 
-def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
+def has_swapped_role(mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether roles are swapped, so that the other cluster's mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and find_mirror_back(mirror, situation) is not None
 
 
-def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | LeftOut:
+def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | RoleDeferral:
     name = observed.resource.address if isinstance(observed.resource, MirrorTopic) else mirror.address
     source = get_source_topic(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
     message = f"it cannot become {mirror.state}: it mirrors {source} since the roles of that link were swapped"
@@ -256,8 +256,8 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
         and derive_peer(entry).address == name
         and not follows_other_source(derive_peer(entry), observed)
     ]
-    if any(as_topic(mirror) in find_freed_topics(_find_way(entry, situation)) for entry in behind):
-        return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
+    if any(as_topic(mirror) in find_released_topics(_find_way(entry, situation)) for entry in behind):
+        return RoleDeferral(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
     return RoleRefusal(message, f"{first} Until then declare reversed here.")
@@ -283,13 +283,13 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     return _find_way_of_live(mirror, status, situation)
 
 
-def find_freed_topics(way: Way | None) -> frozenset[Address]:
+def find_released_topics(way: Way | None) -> frozenset[Address]:
     """Return the mirrors that these verbs turn into writable topics."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(as_topic(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
-def find_taken_topics(way: Way | None) -> frozenset[Address]:
+def find_topics_to_mirror(way: Way | None) -> frozenset[Address]:
     """Return the writable topics that these verbs turn into mirrors."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (get_source_topic(step.mirror) for step in steps if step.verb in _REVERSALS)
@@ -302,7 +302,7 @@ def map_role_changes(situation: Situation) -> Mapping[Address, frozenset[Address
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
-        topics = {*(as_topic(step.mirror) for step in steps), *find_freed_topics(way), *find_taken_topics(way)}
+        topics = {*(as_topic(step.mirror) for step in steps), *find_released_topics(way), *find_topics_to_mirror(way)}
         if topics:
             changed[address] = frozenset({*topics, *map(as_mirror, topics)})
     return changed
@@ -315,7 +315,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
     verdict = plan_role_change(mirror.state, status, is_suspended=is_suspended)
     is_for_both = isinstance(verdict, VerbRequest) and mirror.state in {"promoted", "reversed"}
     if is_for_both and mirror.source_cluster not in situation.trusted:
-        return LeftOut(
+        return RoleDeferral(
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
             "Plan again with both clusters. Where the source is lost permanently, state failed-over works without it.",
         )
@@ -415,7 +415,7 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
     if not is_two_way(mirror, situation):
         return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
     if mirror.source_cluster not in situation.trusted:
-        return LeftOut(
+        return RoleDeferral(
             f"it is STOPPED, and it is unknown whether its source mirrors it: cluster {mirror.source_cluster} "
             "was not read",
             "Plan again with both clusters.",
@@ -517,7 +517,7 @@ def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...
     return steps
 
 
-def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
+def find_mirror_claiming_topic(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
     """Return the declared mirror whose role change turns a topic into a mirror, as declared and observed."""
     live = situation.observed.get(as_mirror(topic))
     for entry in situation.desired_mirrors_by_source.get(topic, ()):
@@ -528,7 +528,7 @@ def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic
         if (
             is_planned
             and is_two_way(entry, situation)
-            and topic in find_taken_topics(find_way_to_role(entry, situation))
+            and topic in find_topics_to_mirror(find_way_to_role(entry, situation))
         ):
             return entry, None
     return None
@@ -558,7 +558,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     seen = situation.observed.get(mirror.address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
         return
-    if follows_other_source(mirror, seen) and not has_role_elsewhere(mirror, situation):
+    if follows_other_source(mirror, seen) and not has_swapped_role(mirror, situation):
         another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
         yield (
             f"it mirrors {get_source_topic(seen.resource)} over link {seen.resource.link}, which never changes",
@@ -575,7 +575,7 @@ def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situati
     cluster = situation.clusters[mirror.cluster]
     rules = capabilities.access.write_rules | frozenset(_list_namespace_bindings(cluster, situation))
     return find_denied_writers(
-        rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied
+        rules, build_physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied
     )
 
 
@@ -584,7 +584,7 @@ def _list_namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator
         namespace = item.resource
         if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
             continue
-        every = expand_namespace_rules(prefix_of(cluster, namespace.metadata.name), namespace.spec.acls)
+        every = expand_namespace_rules(build_name_prefix(cluster, namespace.metadata.name), namespace.spec.acls)
         yield from (binding for binding in every if binding.resource == "topics")
 
 
