@@ -194,7 +194,7 @@ class _Step:
     owner: ResourceOwner | None = None
     """Another workspace that owns the resource, if any."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path → origin of its value in `after`, if not the resource itself."""
+    """Origins of values in `after` by field path, if not the resource itself."""
 
     @property
     def cluster(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Resources as flat fields."""
+"""Convert resources to flat fields: values by path."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReaddressOrder:
-    """Change the address of a record, for a namespace also those of its content."""
+    """Change the recorded address of a resource and, for a namespace, of its content."""
 
     before: Address
     after: Address

@@ -85,7 +85,7 @@ class HeldChange:
 
     @property
     def warning(self) -> PlanFinding:
-        """Warning that the resource keeps the value."""
+        """Warning that the resource keeps the value that a command set."""
         return PlanFinding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
 
 

@@ -182,7 +182,7 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
     if not action.to_state.startswith(_PENDING):
         will = set(
             MIRROR.list_automatic_states(MirrorStatus(action.to_state))
-        )  # the requested moves belong to another transition
+        )  # states after a further request belong to another transition
     match (current.state in will, current.state in was):
         case (True, False):
             return Settlement("done", current)

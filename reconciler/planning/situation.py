@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 IMPLIED: Final = ""
-"""Key in `origins` of an implied namespace for the declared namespace below."""
+"""Key in `origins` of an implied namespace. Its value is the declared namespace below."""
 
 NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -118,8 +118,7 @@ NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_drop_unknown_oper
 
 
 # Access rules as fields of a resource. The path is the rule without its operations; the operations are the value:
-# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`. Defaults are omitted. Rules that differ only in
-# operations are merged.
+# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`. Defaults are omitted.
 
 
 ACLS: Final = "acls."

@@ -208,7 +208,7 @@ class FieldProblem(NamedTuple):
 
 
 def build_refusal_error(*complaints: FieldProblem) -> PydanticCustomError:
-    """Return an error that a validator raises about other fields, or with a hint."""
+    """Return a validator's error about several fields, or with a hint."""
     message = "; ".join(
         f"{'.'.join(map(str, complaint.at))}: {complaint.message}" if complaint.at else complaint.message
         for complaint in complaints

@@ -166,7 +166,7 @@ class Connection(Model):
         return FLAT_SEPARATOR
 
     def build_identity(self) -> tuple[str, ...]:
-        """Return a value that two blocks share only if they reach one cluster; empty for a location."""
+        """Return a value that is equal for two connections only if both reach one cluster; empty for a location."""
         return ()
 
     def list_secret_targets(self) -> frozenset[str]:
@@ -300,7 +300,10 @@ class BrokersConnection(Connection):
         return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the password and the OAuth client secret. For AWS_MSK_IAM, yield its tokens by the mechanism's name."""
+        """Yield the password and the OAuth client secret.
+
+        AWS_MSK_IAM itself counts as a secret, because it sends tokens.
+        """
         security = self.security
         if security is None or security.mechanism is None:
             return

@@ -95,7 +95,7 @@ POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "segment_bytes": ("segment.bytes",),
     }
 )
-"""Equivalent configs by field of a TieringPolicy's spec, first that of the embedded cluster."""
+"""Equivalent configs by field of a TieringPolicy's spec. The embedded cluster's config is first."""
 
 
 def policy_path(config: str) -> tuple[str, ...] | None:

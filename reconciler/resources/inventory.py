@@ -330,7 +330,7 @@ class ClusterMetadata:
     places: Mapping[str, Address] = field(default_factory=dict)
     """Topic or mirror by key of its `topic.json`, even if that object does not exist."""
     recovering: Mapping[Address, str] = field(default_factory=dict)
-    """Source location by topic that was being restored."""
+    """Source location by topic, for topics whose restore was unfinished."""
     groups: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """Next offsets to read, by group, key of a `topic.json`, and partition."""
     properties: Mapping[str, str] = field(default_factory=dict)

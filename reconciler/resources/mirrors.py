@@ -867,7 +867,7 @@ class GroupOffsetsResult:
     is_clamped: bool = False
     """Whether offsets were limited to the mirror's end, so that they must be copied again."""
     reading: tuple[str, ...] = ()
-    """Mirrors that the group reads on this cluster, for which reason nothing was copied."""
+    """Mirrors that the group reads on this cluster. If there are any, no offset was copied."""
     own: tuple[str, ...] = ()
     """Mirrors whose offsets the group itself committed on this cluster, so that they were not changed."""
 

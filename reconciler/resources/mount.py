@@ -128,7 +128,7 @@ class RecoverableTopic:
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, size in bytes) of segments or runs of segments."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Those of `configs` that the topic itself set."""
+    """Configs in `configs` that the topic itself set."""
     initial: Mapping[str, str] = field(default_factory=dict)
     """Cluster defaults at the topic's creation, including overridden defaults."""
     uploaded_ms: int | None = None
@@ -160,7 +160,7 @@ class ClampedOffset:
 
 
 Recoveries: TypeAlias = Mapping[Address, RecoverableTopic | UserError]
-"""Object storage's contents for each new topic, or why the topic cannot be created."""
+"""What object storage has for each new topic, or why the topic cannot be created."""
 
 
 MIGRATING: Final = "MIGRATING"

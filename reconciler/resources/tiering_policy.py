@@ -309,7 +309,7 @@ def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, .
 
 
 def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
-    """Return the configs of a level merged into those above. Its tiering switch replaces the whole switch above."""
+    """Return the configs of a level merged into those above. A tiering switch replaces all switch configs above."""
     if OFF in own:
         above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
     elif own.keys() & {ENABLE, COPY_DISABLE}:

@@ -185,7 +185,9 @@ def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Sit
 
 def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
     is_unknown = not situation.request.has_state and situation.find_capabilities(cluster).namespaces_are_rules
-    if is_unknown or situation.has_namespace(cluster, namespace):  # without state, prefixes of names are unknown
+    if is_unknown or situation.has_namespace(
+        cluster, namespace
+    ):  # without a state, a namespace may be an unknown prefix
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]

@@ -168,7 +168,7 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with blocks. Guards about files do not run."""
+    """Return the actions of orders with blocks by guards, except guards about files."""
 
     def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None

@@ -375,7 +375,7 @@ class Impact:
         if action.job == UNMOUNT.name and action.address in self._situation.observed:
             return add_unmount_estimate(action, action.address, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
-            return action  # only the lag is copied
+            return action  # the job copies only the lag
         source = action.source
         is_brought = find_planned_source(source, self._situation) is not None
         is_there = is_brought or any(place in self._situation.observed for place in (source, as_mirror(source)))

@@ -491,7 +491,7 @@ def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -
 
 
 def find_mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
-    """Return the mirror that a recorded topic has become, to delete it as that topic."""
+    """Return the mirror that a recorded topic has become, and that a deletion must delete instead."""
     seen = situation.observed.get(as_mirror(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
     return seen if situation.request.options.is_destroy and is_it and is_mirroring(seen) else None

@@ -102,7 +102,7 @@ ENDS: Final = {
     "reverse-and-pause": MirrorStatus.STOPPED,
     "truncate-and-restore": MirrorStatus.ACTIVE,
 }
-"""Final status by verb with several steps."""
+"""Final status by verb, for verbs with several steps."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _COPYING: Final = frozenset({"promote", *_REVERSALS})
@@ -795,7 +795,7 @@ NOT_DECLARED: Final = "is not declared here"
 
 
 def explain_unread(cluster: str, situation: Situation) -> str:
-    """Return why a cluster was not read, as the end of a sentence."""
+    """Return why a cluster was not read, such as `does not answer`."""
     why = situation.request.lost.get(cluster)
     if why is None:
         return "was not read"

@@ -187,7 +187,7 @@ class _FlatNames:
             yield from self._check_fold(address, name)
 
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
-        """Report a topic whose flat name begins with the prefix of another namespace (F-K-030)."""
+        """Report a topic whose flat name begins with the prefix of a deeper namespace (F-K-030)."""
         own = build_name_prefix(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
         for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
             home = self._homes.get(start)
