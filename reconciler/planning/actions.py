@@ -1,4 +1,4 @@
-"""Plan actions and their estimates. Consumers `match` on all actions and end in `assert_never`."""
+"""Actions of a plan, with reasons, estimates and blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.resources.owners import ResourceOwner
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Offsets from `start` to before `stop` of a partition that would become unreadable, and their stored bytes."""
+    """Offsets `start` to `stop` - 1 of a partition that an action makes unreadable, and their size in bytes."""
 
     topic: Address
     partition: int
@@ -27,18 +27,17 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class RoleCost:
-    """Cost of a mirror's role change, as measured on both clusters."""
+    """Cost of a mirror's role change."""
 
     lost: tuple[OffsetStretch, ...] = ()
-    """Offsets that are lost. A failover loses those that only the source has, a restore those that it truncates."""
+    """Lost offsets: those that only the source has for a failover, truncated offsets for a restore."""
     behind: tuple[OffsetStretch, ...] = ()
     """Offsets that a promotion or reversal copies."""
     lost_ms: int | None = None
-    """For a failover with losses, how much older the newest record of the mirror is."""
+    """For a failover with losses, time in ms by which the mirror's newest record is older than the source's."""
     unknown: str | None = None
-    """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()
-    """(partition, last copied offset) if the source cannot be read; the offset is -1 if no record was copied."""
+    """(partition, last copied offset or -1) if the source cannot be read."""
     groups_set_back: tuple[str, ...] | None = ()
     """Consumer groups that read truncated records, or `None` if unknown."""
     timeout_ms: int | None = None
@@ -46,11 +45,11 @@ class RoleCost:
     records: int | None = None
     """Number of records that a restore loses or keeps, if known."""
     since_ms: int | None = None
-    """Earliest timestamp of these records, if known."""
+    """Earliest timestamp in ms of these records, if known."""
     kept: tuple[OffsetStretch, ...] = ()
-    """Records only in this topic that a restore keeps."""
+    """Offsets of records only in this topic that a restore keeps."""
     kept_in: str | None = None
-    """Full name of the topic that stores these records."""
+    """Full name of the topic to which a restore copies these records."""
     copied_afresh: tuple[int, ...] = ()
     """Partitions that a restore empties and copies again."""
 
@@ -68,22 +67,21 @@ class Estimate:
     records: int = 0
     seconds: int = 1
     groups: tuple[str, ...] | None = ()
-    """Consumer groups that read the topic, or `None` if unknown."""
+    """Groups that read the topic, or `None` if unknown."""
     uploads: int = 0
-    """Bytes that the next `run` would copy to object storage."""
+    """Bytes that the next `reconciler run` copies to object storage."""
     unreadable: tuple[Unreadable, ...] = ()
-    """Offsets that only object storage has and that would be deleted."""
+    """Deleted offsets that only object storage has."""
     location: str | None = None
-    """Object storage location of the topic."""
     partitions: int = 0
-    """Number of partitions that are mounted or unmounted, or whose replicas move."""
+    """Number of mounted or unmounted partitions, or partitions whose replicas move."""
     no_writes_seconds: int = 0
     """Approximate time without writes during an unmount."""
     role: RoleCost | None = None
     replicated: int = 0
     """Bytes that brokers copy for a new replication factor."""
     engine: str = ""
-    """Where a job will run: `in process` or `Spark local[*]`. It is empty if unknown."""
+    """Where a job runs, such as `Spark local[*]`; empty if unknown."""
 
 
 NO_COST: Final = Estimate()
@@ -91,7 +89,7 @@ NO_COST: Final = Estimate()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Why a guard blocks an action. `allow` is the allowance `VERB:ADDR` that lifts the block, or `None`."""
+    """Why a guard blocks an action. `allow` is the allowance `VERB:ADDR` that lifts the block, if any."""
 
     guard: str
     message: str
@@ -101,7 +99,7 @@ class Block:
 
 
 Scalar: TypeAlias = str | int | bool | None
-"""A value of a resource. Config values are the strings that the platform stores."""
+"""A value of a resource. Config values are strings."""
 
 Value: TypeAlias = Scalar | tuple[object, ...] | Mapping[str, object]
 
@@ -153,7 +151,6 @@ class Reason(StrEnum):
     SOURCE_KEPT = "source_kept"
     UPLOADS = "uploads"
     REPLICAS_MOVE = "replicas_move"
-    """Brokers copy or delete replicas."""
     ONLY_A_PREFIX = "only_a_prefix"
     """The namespace exists only as a prefix of topic names."""
     RECOVERED = "recovered"
@@ -164,7 +161,7 @@ class Reason(StrEnum):
 
 
 SEALED: Final = "sealed"
-"""Path of a change that removes a topic's seal."""
+"""Path of a topic's seal, which rejects writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,7 @@ class Change:
     after: Value
     drift: bool = False
     origin: str | None = None
-    """Address or file that declares the new value, if the resource itself does not."""
+    """Address or file that declares the new value, if not the resource itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +187,14 @@ class _Step:
     source: str | None = None
     """Position of the declaration: `manifests/topics.yaml:88`."""
     precondition: str = ""
-    """`sha256:…` of the observed fields that the action depends on, or empty for a missing resource."""
+    """`sha256:…` of the observed fields that the action depends on; empty for a missing resource."""
     blocked: Block | None = None
     granted_by: str | None = None
     """The `--allow` or reviewed allowance that lifted a block."""
     owner: ResourceOwner | None = None
     """Another workspace that owns the resource, if any."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path of `after` → origin of its value, if the resource itself does not declare it."""
+    """Origins of values in `after` by field path, if not the resource itself."""
 
     @property
     def cluster(self) -> str | None:
@@ -234,7 +231,7 @@ class Update(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(_Step):
-    """Delete an owned resource, but only with the given `incarnation` if the platform reports incarnations."""
+    """Delete an owned resource, if it still has the `incarnation`."""
 
     before: Resource
     incarnation: str | None = None
@@ -242,7 +239,7 @@ class Delete(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt(_Step):
-    """Record an existing resource as owned, without calling its platform.
+    """Record an existing resource as owned, without changing the resource.
 
     `after` has the declared fields with observed values. `moved_from` is the previous recorded address.
     """
@@ -264,7 +261,7 @@ class Forget(_Step):
 class Transition(_Step):
     """A lifecycle transition such as mount or promote, or a topic's move between namespaces.
 
-    For a verb on the other cluster's mirror, `parameters` name the declared mirror (`entry`) and its `role`.
+    For a verb on the other cluster's mirror, `parameters` have the declared mirror as `entry`, and its `role`.
     """
 
     machine: str
@@ -280,9 +277,9 @@ class Transition(_Step):
 class RunJob(_Step):
     """A job over topic logs. `source` and `sink` are topic addresses.
 
-    A topic that cannot be renamed is moved by two jobs and then deleted. `move` copies and compares all records.
-    `switch-groups` copies the rest, sets consumer offsets, and fails if the source is still written to. With
-    `by-key` partitioning, the sink has another number of partitions.
+    Two jobs move a topic that cannot be renamed. `move` copies and compares all records. `switch-groups` copies later
+    records, sets consumer offsets, and fails if producers still write to the source. With `by-key` partitioning, the
+    sink has another number of partitions.
 
     `mount` and `unmount` are migrations that a command requests. `parameters["topics"]` maps full names to locations.
     """
@@ -313,7 +310,7 @@ def is_dangerous(action: Action) -> bool:
 
 
 def list_changed_addresses(action: Action) -> tuple[Address, ...]:
-    """Return the resources that an action changes. A migration changes several topics."""
+    """Return the resources that an action changes."""
     topics = action.parameters["topics"] if isinstance(action, RunJob) and action.is_migration else None
     if not isinstance(topics, Mapping):
         return (action.address,)
@@ -332,4 +329,4 @@ ACTIONS: Final[Mapping[str, type[Action]]] = {
     "transition": Transition,
     "job": RunJob,
 }
-"""Name of an action's kind → its class."""
+"""Action class by the name of its kind."""

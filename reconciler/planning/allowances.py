@@ -47,7 +47,7 @@ class Grant:
         return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
 
     def covers(self, action: Action) -> bool:
-        """Return whether the allowance matches an action's address and its verb or kind."""
+        """Return whether the allowance matches an action's address, and its verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
         is_verb_allowed = is_taken or self.verb in {action.verb, find_kind_name(action)}
         return is_verb_allowed and matches_pattern(self.pattern, action.address)
@@ -77,7 +77,7 @@ def find_grant(action: Action, allowed: Sequence[Grant]) -> str | None:
 
 
 def list_unused_warnings(review: Review) -> Iterator[PlanFinding]:
-    """Warn about allowances that match no action. For a partial plan, only those of `--allow` count."""
+    """Warn about allowances that match no action; for a partial plan, only about those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial_selection(request.selection)
     for allowance in collect_allowances(request.guards, request.selection):
@@ -121,7 +121,7 @@ _MAX_SINGLE_ALLOWANCES: Final = 5
 
 
 def group_allowances(names: list[str]) -> list[str]:
-    """Return allowances for all `VERB:ADDR` names. Many with equal verb, kind and cluster become a pattern."""
+    """Return allowances for all `VERB:ADDR` names, with patterns for many similar names."""
     grants: list[str] = []
     for _, same in groupby(sorted(names, key=_read_group_key), key=_read_group_key):
         alike = list(same)

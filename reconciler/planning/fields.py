@@ -1,4 +1,4 @@
-"""Resources as flat fields."""
+"""Convert resources to flat fields: values by path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""Path of the location to which a cluster is bound."""
+"""Path of a cluster's object storage."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
 
 
 def list_fields(resource: Resource) -> dict[str, Value]:
-    """Return the fields that a platform stores, by path. Unset fields are omitted."""
+    """Return the set fields that a platform stores, by path."""
     match resource:
         case Topic():
             return _list_topic_fields(resource)
@@ -76,7 +76,7 @@ def list_record_fields(resource: Resource) -> dict[str, Value]:
 
 
 def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Return whether two values of a field are equal in canonical form."""
+    """Return whether two values of a field are equivalent."""
     if left == right:
         return True
     if path == READ_REPLICA:
@@ -96,7 +96,7 @@ def is_same_location(left: Value, right: Value) -> bool:
 
 
 def canonicalize_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
-    """Return a valid config value in canonical form. Other values are returned unchanged."""
+    """Return a config value in canonical form, or any other value unchanged."""
     if not path.startswith(CONFIGS) or value is None:
         return value
     try:

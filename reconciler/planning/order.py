@@ -1,4 +1,4 @@
-"""Sort the actions of a plan by their dependencies, and detect cycles."""
+"""Sort the actions of a plan by dependencies, and detect cycles."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ActionDependencies:
     def _add_removal(self, action: Delete | Forget) -> None:
         holders = list(self._list_containers(action))
         if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
-            # A link is deleted after its mirrors, and the sources after both.
+            # Mirrors are deleted before their link, and both before the sources.
             links = self._actions_at.get(link_of(action.before), ())
             gone = self._removals_inside.setdefault(get_source_topic(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
@@ -220,7 +220,7 @@ def _may_change_records(action: Action) -> bool:
 
 
 def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
-    """Return a prepared sorter and the cycles. One edge of each cycle is removed from `depends`."""
+    """Return a prepared sorter and the cycles. Remove an edge of each cycle from `depends`."""
     rings: list[tuple[str, ...]] = []
     while True:
         sorter = TopologicalSorter(depends)
@@ -247,7 +247,7 @@ def build_cycle_error(ring: Sequence[str]) -> PlanFinding:
 def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[PlanFinding]]:
     """Return the sorted actions with dependencies and waves, and an error for each cycle.
 
-    Actions that create come first, from clusters to mirrors. Those that remove follow in reverse.
+    Creations come first, from clusters to mirrors. Removals follow in reverse.
     """
     lined_up = _sort_by_kind(actions)
     dependencies = ActionDependencies(lined_up, situation)

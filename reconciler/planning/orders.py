@@ -1,4 +1,4 @@
-"""Orders: changes that a command requests, instead of the manifests. A rejected order does not stop others."""
+"""Orders: changes that a command requests instead of the manifests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrder:
-    """Forget matching resources. With `is_recursive`, the content of matching namespaces and clusters is included."""
+    """Forget matching resources and, with `is_recursive`, the content of namespaces and clusters."""
 
     pattern: str
     is_recursive: bool = False
@@ -23,7 +23,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReaddressOrder:
-    """Change the address of a record; a namespace's content moves with it."""
+    """Change the recorded address of a resource and, for a namespace, of its content."""
 
     before: Address
     after: Address
@@ -46,13 +46,13 @@ class AlterNamespaceOrder:
     name: str
     configs: Mapping[str, str | None]
     acls: tuple[NamespaceAcl, ...] = ()
-    """Rules to set. Each replaces the rule with the same principal, host, resources and names."""
+    """Rules to set, which replace rules with the same principal, host, resources and names."""
     removed_acls: tuple[NamespaceAcl, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespaceOrder:
-    """Delete a namespace and its topics. With `is_recursive`, the namespaces below it are included."""
+    """Delete a namespace with its topics and, with `is_recursive`, the namespaces below it."""
 
     cluster: str
     name: str
@@ -71,7 +71,7 @@ class MoveTopicsOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicOrder:
-    """Create a topic. `None` selects the cluster's default."""
+    """Create a topic, with the cluster's defaults for `None`."""
 
     topic: Address
     partitions: int | None = None
@@ -97,7 +97,7 @@ class DeleteTopicOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateLinkOrder:
-    """Create a link without mirrors. Some modes create it on both clusters."""
+    """Create a link without mirrors, on both clusters if the mode requires it."""
 
     resource: MirrorLink
 
@@ -121,7 +121,7 @@ class PauseLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLinkOrder:
-    """Delete a link. With `is_forced`, a failover of its mirrors comes first."""
+    """Delete a link, with `is_forced` after a failover of its mirrors."""
 
     link: Address
     is_forced: bool = False
@@ -132,7 +132,7 @@ LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOrder:
-    """Mount or unmount a topic up to `phase`. Orders for one cluster become one migration."""
+    """Mount or unmount a topic, or execute a `phase` of it."""
 
     topic: Address
     direction: Direction
@@ -141,7 +141,7 @@ class MountOrder:
 
     @property
     def needs_mirrors(self) -> bool:
-        """Whether an unmount must read mirrors on other clusters, because it removes their source."""
+        """Whether the plan must read mirrors on other clusters, because their source is unmounted."""
         return self.direction == "outbound" and self.phase != "finish"
 
 
@@ -152,18 +152,18 @@ RoleVerb: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOrder:
-    """Apply a lifecycle verb to a mirror. For a restore, `mirror` is the original source of a stopped mirror."""
+    """Apply a lifecycle verb to a mirror. A restore turns `mirror`, an original source, into a mirror."""
 
     mirror: Address
     verb: RoleVerb
     is_named: bool = True
     """Whether the command names the mirror instead of a pattern."""
     links: tuple[str, ...] = ()
-    """Links whose stopped mirrors a restore considers. Without links, it considers all."""
+    """Links whose stopped mirrors a restore considers; all if empty."""
     timeout_ms: int | None = None
-    """A promotion fails if the lag does not shrink for this long. `None` selects the link's setting."""
+    """Time after which a promotion fails unless the lag shrinks. `None` selects the link's setting."""
     keeps_diverged: bool = False
-    """A restore keeps records that only the original source has."""
+    """Whether a restore keeps records that only the original source has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class CreateMirrorOrder:
     mirror: Address
     link: str
     source: str | None = None
-    """Full name of the source topic. `None` selects the mirror's name without the link's prefix."""
+    """Full name of the source, by default the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 

@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
 
 SHORT_COMMIT: Final = 7
-"""Number of digits in a short commit id."""
 
 FieldMark: TypeAlias = tuple[Address, tuple[str | int, ...]]
-"""A field of a declared resource: address and path in the manifest."""
+"""Address and path in the manifest of a declared field."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFinding:
-    """A warning, or an error that `--allow` cannot lift. `source` is the declaration's position."""
+    """A warning, or an error that `--allow` cannot lift. `source` is the file and line."""
 
     address: Address | None
     source: str | None
@@ -38,11 +37,10 @@ class PlanFinding:
     hint: str
     marks: tuple[FieldMark, ...] = ()
     concerns_approval: bool = False
-    """Whether the finding is about required approvals."""
     exclude_pattern: str | None = None
-    """`--exclude` pattern that removes the finding. `None` stands for its address; an empty pattern for none."""
+    """`--exclude` pattern that removes the finding, by default `address`; empty if there is none."""
     concerns_drift: bool = False
-    """Whether the finding is a change outside reconciler that apply does not revert."""
+    """Whether the finding is a change that apply does not revert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Base:
 class DriftFinding:
     """A field that changed on the cluster since the last apply.
 
-    `path` is empty if the whole resource is missing. `ignored` names the rule that prevents the revert.
+    `path` is empty for a missing resource. `ignored` is the rule that prevents the revert.
     """
 
     address: Address
@@ -68,17 +66,14 @@ class DriftFinding:
     fingerprint: str
     ignored: str | None = None
     origin: str | None = None
-    """Namespace or cluster that declares the recorded value, if the resource itself does not."""
+    """Namespace or cluster that declares the recorded value, if not the resource itself."""
     stays: bool = False
     """Whether no plan can revert the change, such as added partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldChange:
-    """A role or location that a command changed while the files declare the previous value.
-
-    Plans keep it until the files declare another value.
-    """
+    """A role or location that a command set, and that plans keep until the files declare another value."""
 
     address: Address
     source: str | None
@@ -96,12 +91,12 @@ class HeldChange:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTransition:
-    """A resource in an unfinished lifecycle transition, which `run` or a later apply finishes."""
+    """A resource in an unfinished lifecycle transition."""
 
     address: Address
     state: str
     after: Address | None = None
-    """The Mounting on another cluster that must unmount the topic before this mount is planned."""
+    """The Mounting on another cluster that must first unmount the topic."""
 
     @property
     def rejects_writes(self) -> bool:
@@ -111,7 +106,7 @@ class UnfinishedTransition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The part of the workspace to plan, and allowances. Patterns match addresses."""
+    """The part of the workspace to plan, as patterns of addresses, and allowances."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
@@ -128,9 +123,9 @@ class AppliedCommit:
     commit: str
     files: str | None
     is_newer: bool | None
-    """Whether `commit` is newer than `files`, or `None` if git cannot compare them."""
+    """Whether `commit` is newer than `files`; `None` if unknown."""
     allow: str | None = None
-    """The allowance that an apply of the older files needs, if any."""
+    """The allowance that an apply of older files needs, if any."""
 
     def format_warning(self) -> tuple[str, str]:
         """Return message and hint if the files are or may be older."""
@@ -153,11 +148,11 @@ class PlanOptions:
     is_only_drift: bool = False
     """Revert drift only, without changes of the files."""
     is_comparison: bool = False
-    """Only compare clusters with files, as `drift` does."""
+    """Compare clusters with files, without an apply, as `drift` does."""
 
     @property
     def leads_to_files(self) -> bool:
-        """Whether an apply of the plan brings the clusters to the files."""
+        """Whether an apply of the plan makes the clusters equal to the files."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
@@ -178,7 +173,7 @@ class PlanInput:
     workspace: str
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
-    """Identity of each cluster that answered, or `None` if the cluster does not exist."""
+    """Identity of each cluster that answered; `None` if it does not exist."""
     today: date
     now_ms: int
     guards: Guards = field(default_factory=Guards)
@@ -188,7 +183,7 @@ class PlanInput:
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """Existing resources that reconciler may not read."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Unreadable cluster that the plan does not need → reason."""
+    """Reason by unreadable cluster that the plan does not need."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     me: ResourceOwner | None = None
     """This workspace as an owner, if known."""
@@ -197,9 +192,8 @@ class PlanInput:
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     has_state: bool = True
-    """Whether the workspace has a state."""
     back_to: int | None = None
-    """Serial of an earlier state to restore instead of applying the files."""
+    """Serial of the earlier state that the plan restores, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,10 +214,9 @@ class Plan:
     errors: tuple[PlanFinding, ...] = ()
     warnings: tuple[PlanFinding, ...] = ()
     back_to: int | None = None
-    """Serial of the earlier state that the plan restores, or `None` if it applies the files."""
+    """Serial of the earlier state that the plan restores, if it does not apply the files."""
     digest: str = ""
     approvers: int = 0
-    """Number of required approvals. The base of a pull request may require more."""
     applied: AppliedCommit | None = None
 
     @property
@@ -233,7 +226,7 @@ class Plan:
 
     @property
     def has_older_files(self) -> bool:
-        """Whether an apply rejects the plan because a newer commit was applied."""
+        """Whether apply rejects the plan because a newer commit was applied."""
         return self.applied is not None and self.applied.allow is not None
 
     @property

@@ -67,7 +67,7 @@ def list_changes(action: Action) -> tuple[Change, ...]:
 
 
 def list_platform_changes(action: Action) -> tuple[Change, ...]:
-    """Return the fields that an action changes on the platform. An adoption changes none."""
+    """Return the fields that an action changes on the platform."""
     return () if isinstance(action, Adopt) else list_changes(action)
 
 
@@ -90,12 +90,12 @@ def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
 
 
 def format_planned_counts(actions: Iterable[Action]) -> str:
-    """Format the counts of planned actions: `1 to add, 4 to change`. The text is empty without actions."""
+    """Format the counts of planned actions: `1 to add, 4 to change`."""
     return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 
 def format_done_counts(actions: Iterable[Action]) -> str:
-    """Format the counts of completed actions: `1 added, 4 changed`. The text is empty without actions."""
+    """Format the counts of completed actions: `1 added, 4 changed`."""
     return _count_words(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
 
 
@@ -197,7 +197,7 @@ def _build_estimate_row(estimate: Estimate) -> dict[str, Any]:
 
 
 def compute_digest(actions: Sequence[Action]) -> str:
-    """Return the hexadecimal sha256 of the effects of `actions`, which are in plan order."""
+    """Return the hexadecimal sha256 of the effects of sorted actions."""
     total = hashlib.sha256()
     for action in actions:
         row = [
@@ -227,7 +227,7 @@ def _list_denials(action: Action) -> Iterator[list[list[Any]]]:
 
 
 def build_result_json(action: Action) -> dict[str, Any] | None:
-    """Return the JSON of the resource after an action, or `None` if the resource is removed."""
+    """Return the JSON of the resource after an action, or `None` after a removal."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             return action.after.to_json()

@@ -23,7 +23,7 @@ from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import adopt_again, decide_wanted, find_unmanaged
 from reconciler.planning.diff.drift import build_drift_filter, keep_only_drift
-from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
+from reconciler.planning.diff.mirror_changes import decide_auto_created_mirrors, report_transitions
 from reconciler.planning.diff.moves import add_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
@@ -47,7 +47,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The decided actions before risks, guards and order are added."""
+    """Actions before risks, guards and order are added."""
 
     desired: Desired
     situation: Situation
@@ -60,9 +60,9 @@ class Draft:
 
 
 def decide_actions(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
-    """Decide the actions that bring `observed` to `desired`.
+    """Decide the actions that turn `observed` into `desired`.
 
-    Only recorded resources, and mirrors that their links created, may be deleted.
+    Only recorded resources, and mirrors that links created, may be deleted.
     """
     if request.orders:
         return _decide_orders(desired, recorded, observed, request)
@@ -70,7 +70,7 @@ def decide_actions(desired: Desired, recorded: Record, observed: Inventory, *, r
     decision = Decision(errors=findings, held=[*find_held_mirrors(situation)])
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
-    decide_automatic(situation, decision)
+    decide_auto_created_mirrors(situation, decision)
     adopt_again(situation, decision)
     report_transitions(situation, decision)
     if request.options.is_only_drift:
@@ -90,7 +90,7 @@ def _decide_orders(desired: Desired, recorded: Record, observed: Inventory, requ
 
 
 def list_topics_to_measure(draft: Draft) -> Cuts:
-    """Map each topic to measure to the time before which its records would expire."""
+    """Map each topic to measure to times before which its records would expire."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
     deque(_run_checks(MEASURED, _build_review(draft, judged, impact)), maxlen=0)
@@ -98,7 +98,7 @@ def list_topics_to_measure(draft: Draft) -> Cuts:
 
 
 def assess_draft(draft: Draft, measures: Measures) -> Plan:
-    """Add risks, guards and order, and return the plan. A plan with `errors` must not be applied."""
+    """Return the plan, with risks, guards and order. A plan with `errors` must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _assess_orders(draft, measures)

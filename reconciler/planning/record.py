@@ -28,17 +28,17 @@ class ActionResult(Protocol):
 
     @property
     def incarnation(self) -> str | None:
-        """Incarnation of the resource, or `None` if the platform reports none."""
+        """Incarnation of the resource, if reported."""
         ...
 
     @property
     def physical_name(self) -> str | None:
-        """Name of the resource on the platform, if it differs from the address."""
+        """Name on the platform, if it differs from the address."""
         ...
 
 
 def record_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
-    """Return the record changes after an action. `done` is `None` if no platform was called."""
+    """Return the record changes after an action. `done` is `None` for actions without a platform call."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
         return _record_command_verb(action, record, run)
@@ -89,7 +89,7 @@ def _build_record(
     resource = action.after
     if (
         isinstance(resource, MirrorTopic) and resource.denied
-    ):  # `run` also changes denials, so they are read from the cluster
+    ):  # `reconciler run` also changes denials, so they are read from the cluster
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
@@ -201,7 +201,7 @@ def _choose_known(now: str | None, before: str | None) -> str | None:
 
 
 def list_owner_keys(record: Record, cluster: str) -> list[str]:
-    """Return the owner keys of recorded resources. Workspaces share implied namespaces, which are excluded."""
+    """Return the owner keys of recorded resources, without implied namespaces, which workspaces share."""
     return [
         key
         for address, last in record.items()

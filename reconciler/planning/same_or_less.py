@@ -33,10 +33,10 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of one field. `has_before`: the action contains the old value."""
+    """A change of one field."""
 
     before: Any
-    """Value on the cluster. It is also null if the action does not contain it."""
+    """Value on the cluster; null without `has_before`."""
     after: Any
     has_before: bool
 
@@ -60,8 +60,8 @@ class Difference:
     address: Address
     action: str
     whys: tuple[Why, ...]
-    """Reasons. Here, result: another result. ground: cluster fields have changed. loss: more is lost. blocked: a guard
-    blocks it now. unblocked: a guard blocked it at approval. missing: no longer planned.
+    """Reasons. ground: fields on the cluster changed. blocked: a guard now blocks the action. unblocked: a guard
+    blocked the action at approval.
     """
     fields: tuple[FieldDifference, ...]
     risk: str
@@ -70,7 +70,7 @@ class Difference:
     source: str | None
     is_dangerous: bool
     instead_of: tuple[str, ...] = ()
-    """Approved actions on the same resource that are no longer planned. A missing action has the planned ones."""
+    """Approved actions on the same resource that are no longer planned; for a missing action, planned ones."""
     losses: tuple[Losses, Losses] | None = None
 
     @property
@@ -99,7 +99,7 @@ def describe_difference(
     )
 
 
-# Expiry by a shorter retention is an estimate, so a tenth more counts as equal.
+# Expired bytes are an estimate, so a tenth more counts as equal.
 
 
 class LossKind(StrEnum):
@@ -113,7 +113,7 @@ class LossKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Losses of an action. `is_known` means that the counts are complete."""
+    """Losses of an action. If `is_known`, the counts are complete."""
 
     counts: Mapping[LossKind, int | None]
     is_known: bool = True
@@ -123,7 +123,7 @@ class Losses:
         return bool(tuple(self.find_greater_losses(approved))) or (approved.is_known and not self.is_known)
 
     def find_greater_losses(self, approved: Losses) -> Iterator[LossKind]:
-        """Yield the kinds of greater losses. An approved unknown loss permits any loss."""
+        """Yield the kinds of greater losses. Approved unknown losses permit any loss."""
         for of, now in self.counts.items():
             before = approved.counts[of]
             if before is not None and (now is None or now > _compute_loss_limit(of, before)):
@@ -196,7 +196,7 @@ def _format_reason(why: Why, change: Difference) -> str:
 
 
 def describe_loss(change: Difference) -> str:
-    """Describe in a sentence how much more is lost than approved."""
+    """Describe how much more is lost than approved."""
     if change.losses is None:
         return ""
     approved, now = change.losses
@@ -231,7 +231,7 @@ def _format_amounts(of: LossKind, count: int) -> tuple[str, str]:
 
 
 def describe_missing_action(change: Difference) -> str:
-    """Describe in a sentence an approved action that is no longer planned."""
+    """Describe an approved action that is no longer planned."""
     instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
 
@@ -301,7 +301,7 @@ RISKS = ("none", "disruptive", "irreversible", "data-loss")
 
 @dataclass(frozen=True, slots=True)
 class SameOrLess:
-    """The result of a comparison with the approved plan. An apply requires that `more` is empty."""
+    """Result of a comparison with the approved plan. Apply requires that `more` is empty."""
 
     more: tuple[Difference, ...] = ()
     """Actions that exceed the approved plan: dangerous ones first, then in plan order."""
@@ -317,13 +317,13 @@ class SameOrLess:
 def compare_plans(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved plan.
 
-    An action that is no longer blocked exceeds the approval. One that only records an approved change does not.
+    An action that is no longer blocked exceeds the approval. An action that only records an approved change does not.
     """
     return compare_actions(approved.actions, now)
 
 
 def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
-    """Compare the current plan with approved actions, as `compare_plans` does."""
+    """Compare the current plan with approved actions."""
     known = {action.id: action for action in approved}
     at: dict[str, list[Action]] = {}
     for agreed in approved:
@@ -389,7 +389,7 @@ def _changes_more(approved: Action, now: Action) -> bool:
 
 
 def _starts_as_approved(approved: Action, now: Action) -> bool:
-    """Return whether common changes start from equal values and new changes are no drift."""
+    """Return whether approved changes start from equal values and other changes are no drift."""
     was = {change.path: to_json_types(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:
@@ -423,7 +423,7 @@ def refuse_other_commit(plan: Plan, commit: str | None) -> None:
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
-    """Raise `UserError` for a plan based on another state. `lineage` is `None` if there is no state."""
+    """Raise `UserError` for a plan based on another state. `lineage` is `None` without a state."""
     if plan.base is None or plan.base.lineage == lineage:
         return
     current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"

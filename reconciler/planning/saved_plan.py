@@ -1,4 +1,4 @@
-"""Write and read saved plans: JSON with the complete actions."""
+"""Write and read saved plans as JSON."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
 def encode_saved_plan(plan: Plan, options: Mapping[str, Any]) -> bytes:
-    """Return the file content of `plan --out`. Equal plans and options have equal content."""
+    """Return the file content of `plan --out`."""
     row = {
         **build_plan_document(plan),
         "options": dict(options),
@@ -169,7 +169,7 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
     """Read a saved plan, sealed or not.
 
     Raises:
-        UserError: The file is no saved plan, has another format, or was changed.
+        UserError: The file is no unchanged saved plan of this format.
     """
     row = _parse_json(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
@@ -197,7 +197,7 @@ def read_plan_to_apply(body: bytes) -> SavedPlan:
     """Read a saved plan that can be applied.
 
     Raises:
-        UserError: The file is no saved plan, has another format, was changed, or has no seal or options.
+        UserError: The file is no unchanged saved plan of this format, or has no seal or options.
     """
     saved = read_plan_to_show(body)
     if saved.options is None:

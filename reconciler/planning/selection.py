@@ -1,4 +1,4 @@
-"""Select a part of a workspace by targets, labels and changed files, with dependencies."""
+"""Select a part of a workspace, with dependencies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build_other_half_address(link: MirrorLink) -> Address:
 
 
 def has_two_halves(link: MirrorLink) -> bool:
-    """Return whether a link exists on both of its clusters, as its mode requires."""
+    """Return whether a link's mode requires the link on both clusters."""
     return link.spec.mode != "destination"
 
 
@@ -53,7 +53,7 @@ _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirr
 
 
 def build_other_half(link: MirrorLink, source: str) -> WantedResource:
-    """Build the same link on the source's cluster. It has no mirrors until roles are swapped."""
+    """Build the same link on the source's cluster, without mirrors."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
     if spec.mode == "bidirectional":
@@ -80,8 +80,7 @@ def build_selector(
 ) -> Callable[[Address], bool]:
     """Build a predicate for addresses that the plan may change.
 
-    A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role change
-    affects.
+    A target includes its dependencies, unless it is removed. `roles` are from `map_role_changes`.
     """
     selection = request.selection
     if not is_partial_selection(selection):
@@ -120,7 +119,7 @@ def _find_changed_addresses(
     recorded: Record,
     ends: Mapping[Address, Address],
 ) -> set[Address] | None:
-    """Return the addresses that changed files may affect, or `None` for all addresses."""
+    """Return the addresses that changed files may affect; `None` for all."""
     files = selection.changed_files
     if files is None:
         return None
@@ -155,10 +154,7 @@ def map_moved_addresses(
 def find_renamed_namespaces(
     declared: Mapping[Address, Address], *known: Container[Address]
 ) -> Mapping[Address, Address]:
-    """Return the previous address of each namespace that moves.
-
-    The first inventory of `known` with a candidate counts.
-    """
+    """Return the previous address by moved namespace, from the first of `known` that has one."""
     before = dict(declared)
     for address in sorted(declared):
         names = list(guess_former_addresses(address, declared[address], before))
@@ -171,7 +167,7 @@ def find_renamed_namespaces(
 def guess_former_addresses(
     address: Address, declared: Address | None, moved: Mapping[Address, Address]
 ) -> Iterator[Address]:
-    """Yield possible previous addresses of a resource. `declared` is its `movedFrom`."""
+    """Yield possible previous addresses of a resource. `declared` is from `movedFrom`."""
     if declared is not None:
         yield declared
         yield from _guess_addresses_before_moves(declared, moved)
@@ -198,7 +194,7 @@ def _find_mounted_topic(resource: Resource) -> Address | None:
 
 
 def check_targets(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for each target without matches. A destroy also checks exclusions."""
+    """Yield an error for each target, or exclusion of a destroy, without matches."""
     selection = situation.request.selection
     yield from _find_unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:
@@ -206,7 +202,7 @@ def check_targets(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def check_excluded_dependencies(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield an error for each missing resource whose cluster, namespace or link is missing and excluded."""
+    """Yield an error for each resource to create whose missing cluster, namespace or link is excluded."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
     for address, item in sorted(situation.wanted.items()):
@@ -253,7 +249,7 @@ def _is_missing_and_excluded(address: Address, situation: Situation) -> bool:
 
 
 def format_required_option(addresses: Collection[Address], selection: Selection) -> str:
-    """Return a hint with the option to add or remove so that the plan includes these addresses."""
+    """Return a hint with the option that makes the plan include these addresses."""
     if selection.labels:
         return "leave out --label"
     if not selection.targets or _any_matches(selection.excludes, addresses):
@@ -331,12 +327,12 @@ def _is_named(
 
 
 def read_source_file(source: str | None) -> str:
-    """Return the file of a source such as `manifests/topics.yaml:88`; return an empty text for `None`."""
+    """Return the file of a source such as `manifests/topics.yaml:88`; empty for `None`."""
     return source.rpartition(":")[0] if source else ""
 
 
 def read_labels(resource: Resource) -> Mapping[str, str]:
-    """Return the labels of a resource. Mirror topics have none."""
+    """Return the labels of a resource, if any."""
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
@@ -396,7 +392,7 @@ def list_dependencies(address: Address, resource: Resource | None) -> Iterator[A
 
 
 def find_parent_namespace(address: Address, resource: Resource) -> str:
-    """Return the full name of a resource's namespace, or of a namespace's parent."""
+    """Return a resource's namespace, or a namespace's parent."""
     if isinstance(resource, Namespace):
         return resource.metadata.name.rpartition(":")[0]
     return split_name(full_name_of(address))[0]

@@ -1,4 +1,4 @@
-"""Determine from the observed state whether an action in doubt has happened."""
+"""Determine from observed resources whether an interrupted action has happened."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ActionVerdict: TypeAlias = Literal["absent", "done", "partial", "moving", "confl
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The verdict on an action in doubt. `left` is the resource after a completed action."""
+    """The verdict on an interrupted action. `left` is the resource after a completed action."""
 
     verdict: ActionVerdict
     left: Observed | None = None
@@ -42,7 +42,7 @@ class Settlement:
 
     @property
     def physical_name(self) -> str | None:
-        """Name of the resource on the platform, if known."""
+        """Name on the platform, if known."""
         return self.left.physical_name if self.left else None
 
 
@@ -66,9 +66,9 @@ def list_settled_addresses(action: Action) -> tuple[Address, ...]:
 
 
 def settle_action(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
-    """Return the verdict on `action`. `observed` has the existing resources among `list_settled_addresses`.
+    """Return the verdict on an action. `observed` has the addresses of `list_settled_addresses`.
 
-    A job is always absent, because its next run does the rest.
+    A job is always absent, because its next run completes it.
     """
     if _is_hidden(action, observed):
         return Settlement("unknown")
@@ -182,7 +182,7 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
     if not action.to_state.startswith(_PENDING):
         will = set(
             MIRROR.list_automatic_states(MirrorStatus(action.to_state))
-        )  # the requested moves belong to another transition
+        )  # states after a further request belong to another transition
     match (current.state in will, current.state in was):
         case (True, False):
             return Settlement("done", current)

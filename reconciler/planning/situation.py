@@ -1,4 +1,4 @@
-"""Inputs of planning decisions: inventories, request, and indexes."""
+"""Inputs of planning decisions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COPYING: Final = frozenset({"mirroring", "paused"})
 class WantedResource:
     """A desired resource with inherited values, in canonical form.
 
-    `origins`: path → origin of an inherited value. `default` marks a path to unset.
+    `origins` are the origins of inherited values by path, or `default` for a path to unset.
     """
 
     resource: Resource
@@ -47,11 +47,11 @@ class WantedResource:
     moved_from: Address | None = None
     marks: tuple[FieldMark, ...] = ()
     propagated_configs: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
-    """Configs that a namespace writes to each topic on platforms without inheritance."""
+    """Configs of a namespace that are written to each topic, on platforms without inheritance."""
 
     @property
     def implied_by(self) -> str | None:
-        """The declared namespace that implies this parent, if the parent has no manifest."""
+        """The declared namespace that implies this namespace, if it has no manifest."""
         return self.origins.get(IMPLIED)
 
 
@@ -87,9 +87,9 @@ class Situation:
     """Clusters that were read and have the recorded identity, and clusters to create."""
     is_chosen: Callable[[Address], bool] = lambda _address: True
     find_ignore_rule: Callable[[Address, str], str | None] = lambda _address, _path: None
-    """Returns the rule that ignores drift of a field, or `None`."""
+    """Returns the rule that ignores drift of a field, if any."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
-    """Declared mirror → addresses that its role change affects."""
+    """Addresses that a role change affects, by declared mirror."""
 
     def find_capabilities(self, cluster: str) -> Capabilities:
         """Return the capabilities of a trusted cluster."""
@@ -105,7 +105,7 @@ class Situation:
         return seen is not None and not (last is not None and is_recreated(last, seen))
 
     def has_namespace(self, cluster: str, namespace: str) -> bool:
-        """Return whether a namespace is desired or exists. The root namespace always does."""
+        """Return whether a namespace is desired or exists, as the root namespace always does."""
         address = address_of("namespace", cluster, namespace)
         is_there = address in self.observed or address in self.request.hidden
         return not namespace or address in self.wanted or is_there
@@ -116,7 +116,7 @@ class Situation:
 
     @cached_property
     def foreign_owners(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
-        """Owners other than this workspace: cluster → owner key → owner."""
+        """Other workspaces that own resources, by cluster and owner key."""
         me = self.request.me
         if not self.request.has_state:
             return {}
@@ -140,7 +140,7 @@ class Situation:
         return None if not others or key is None else others.get(key)
 
     def explain_foreign_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
-        """Return message and hint if another workspace owns the resource and no record of it or of `related` exists."""
+        """Return message and hint if another workspace owns a resource, unless it or `related` ones are recorded."""
         owner = self.find_foreign_owner(address)
         if owner is None or self.recorded.keys() & {address, *related}:
             return None
@@ -159,7 +159,7 @@ class Situation:
 
     @cached_property
     def mirrors_by_source(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Source topic → its mirrors that mirror now or will mirror."""
+        """Mirrors that copy a source now or after the plan, by source topic."""
         mirrors_by_source: dict[Address, list[Address]] = {}
         made = {address: mirror for address, mirror in self.desired_mirrors.items() if mirror.state in COPYING}
         for address, mirror in {**self.observed_mirrors, **made}.items():
@@ -175,7 +175,7 @@ class Situation:
 
     @cached_property
     def desired_mirrors_by_source(self) -> Mapping[Address, tuple[MirrorTopic, ...]]:
-        """Source topic → its desired mirrors in any role."""
+        """Desired mirrors in any role, by source topic."""
         entries: dict[Address, list[MirrorTopic]] = {}
         for address in sorted(self.desired_mirrors):
             entries.setdefault(get_source_topic(self.desired_mirrors[address]), []).append(
@@ -185,7 +185,7 @@ class Situation:
 
     @cached_property
     def mountings_by_topic(self) -> Mapping[Address, Mounting]:
-        """Topic → the desired Mounting that mounts or unmounts it."""
+        """The desired Mounting by mounted or unmounted topic."""
         resources = (item.resource for address, item in self.wanted.items() if address.startswith("mounting/"))
         return {get_mounted_topic(mounting): mounting for mounting in resources if isinstance(mounting, Mounting)}
 
@@ -200,7 +200,7 @@ class Situation:
 
     @cached_property
     def topics_moved_away(self) -> Mapping[Address, Address]:
-        """Missing declared topic → the address to which a command moved it."""
+        """New address by missing declared topic that a command moved."""
         gone = {wanted for wanted in self.wanted if wanted.startswith("topic/") and wanted not in self.observed}
         if not gone:
             return {}
@@ -217,7 +217,7 @@ class Situation:
 
     @cached_property
     def unmounted_locations(self) -> Mapping[Address, str]:
-        """Unmounted topic or its Mounting → location in object storage."""
+        """Location in object storage by unmounted topic, or its Mounting."""
         locations = dict(self.request.stored.detached)
         for address, last in self.recorded.items():
             mounting = last.resource
@@ -238,7 +238,7 @@ def as_topic(mirror: MirrorTopic) -> Address:
 
 
 def is_mirroring(mirror: Observed | None) -> bool:
-    """Return whether a mirror still mirrors its source and rejects producers."""
+    """Return whether a mirror still mirrors its source."""
     return mirror is not None and mirror.state != STOPPED
 
 
@@ -248,7 +248,7 @@ def is_replica(item: Observed | WantedResource | None) -> bool:
 
 
 def is_recreated(last: Recorded, seen: Observed) -> bool:
-    """Return whether another resource was created under the recorded name."""
+    """Return whether the resource was recreated since it was recorded."""
     return last.incarnation is not None and seen.incarnation is not None and last.incarnation != seen.incarnation
 
 
@@ -278,11 +278,11 @@ def find_taken_resources(
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The input of checks: a plan without findings, and what it was made from."""
+    """The input of checks: situation and planned actions."""
 
     situation: Situation
     desired: Desired
     actions: Sequence[Action]
     measure: Callable[..., Measure | None]
-    """Returns the measurement of a topic, or `None`. With `is_wish`, no risk depends on it."""
+    """Returns the measurement of a topic, if any. With `is_wish`, no risk depends on it."""
     list_topics_below: Callable[[Address], Iterable[Address]]

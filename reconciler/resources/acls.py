@@ -1,4 +1,4 @@
-"""Access rules of namespaces and topics: models, fields of a resource, and bindings of brokers."""
+"""Access rules of namespaces and topics, as declared, as fields of a resource, and as bindings of brokers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AclResource = Annotated[Literal["topics", "groups", "transactional-ids"], Before
 
 
 def check_principal(principal: str) -> str:
-    """Return `principal` if it has a type and a name. Raises ValueError with the rule."""
+    """Return `principal`. Raise `ValueError` unless it has a type and a name."""
     if not _PRINCIPAL.fullmatch(principal):
         message = "not a principal: a type and a name, such as User:checkout"
         raise ValueError(message)
@@ -51,7 +51,7 @@ def check_principal(principal: str) -> str:
 
 
 def check_pattern(pattern: str) -> str:
-    """Return `pattern` if it is a name, or a prefix that ends in `*`. Raises ValueError with the rule."""
+    """Return `pattern`. Raise `ValueError` unless it is a name, or a prefix that ends in `*`."""
     if not _PATTERN.fullmatch(pattern):
         message = "not a pattern: a name, or the beginning of one and a * at the end"
         raise ValueError(message)
@@ -103,7 +103,7 @@ class NamespaceAcl(TopicAcl):
 
 
 def _drop_unknown_operations(rules: Any, info: ValidationInfo) -> Any:
-    """Drop unknown operations from stored rules. Earlier versions stored all operations from brokers."""
+    """Drop unknown operations, which earlier versions stored."""
     if info.context != KEPT or not rules:
         return rules
     words = get_args(get_args(Operation)[0])
@@ -118,8 +118,7 @@ NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_drop_unknown_oper
 
 
 # Access rules as fields of a resource. The path is the rule without its operations; the operations are the value:
-# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`. Defaults are omitted. Rules that differ only in
-# operations are merged.
+# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`. Defaults are omitted.
 
 
 ACLS: Final = "acls."
@@ -154,7 +153,7 @@ def build_rule_path(rule: TopicAcl) -> str:
 
 
 DENIED: Final = ("write",)
-"""Operations that a protected mirror denies to other producers."""
+"""Operations that a protected mirror denies to producers."""
 EVERYONE: Final = "User:*"
 
 
@@ -164,7 +163,7 @@ def build_denial_path(principal: str) -> str:
 
 
 def parse_rule(path: str, operations: Iterable[object]) -> NamespaceAcl:
-    """Return the rule of a field's path and operations. A topic's rule has default resources and names."""
+    """Return the rule of a field's path and operations."""
     words = _split_words(path.removeprefix(ACLS))
     shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}
     for [word] in words:
@@ -209,7 +208,7 @@ def split_namespace_rules(
 def subtract_rule(
     rule: NamespaceAcl, part: NamespaceAcl, operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
-    """Return a rule minus one of its parts, as at most two rules."""
+    """Return a rule without one of its parts, as at most two rules."""
     others = tuple(resource for resource in rule.resources if resource not in part.resources)
     names = tuple(name for name in rule.names if name not in part.names)
     rest_rules: list[NamespaceAcl] = []
@@ -226,7 +225,7 @@ def subtract_rule(
 def find_refused_rules(
     rules: Iterable[TopicAcl], operations: Mapping[str, frozenset[str]]
 ) -> Iterator[tuple[int, str, str, str]]:
-    """Yield rules that a platform with these operations cannot store: index, field, problem and hint."""
+    """Yield rules that a platform with these operations cannot store, as index, field, problem and hint."""
     for place, rule in enumerate(rules):
         resources = rule.resources if isinstance(rule, NamespaceAcl) else (TOPICS,)
         for operation in rule.operations:
@@ -243,7 +242,7 @@ def find_refused_rules(
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessBinding:
-    """Access rule of a broker: one principal, one operation, and one flat name or prefix."""
+    """Access rule of a broker: one principal, one operation, and one name or prefix."""
 
     resource: str
     """`topics`, `groups`, `transactional-ids`, or a kind that files cannot declare: `cluster`, `user`, `unknown-8`."""
@@ -255,7 +254,6 @@ class AccessBinding:
     permission: str
 
     def __str__(self) -> str:
-        """Return the displayed text, such as `allow User:checkout read on groups billing*`."""
         where = "" if self.host == "*" else f" from {self.host}"
         name = f"{self.name}*" if self.is_prefix else self.name
         return f"{self.permission} {self.principal}{where} {self.operation} on {self.resource} {name}"
@@ -270,14 +268,14 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def can_be_declared(binding: AccessBinding) -> bool:
-    """Return whether a rule in a file can express exactly this binding. Other bindings are not changed."""
+    """Return whether a manifest can declare this binding. Other bindings are never changed."""
     is_known = binding.operation in OPERATIONS.get(binding.resource, ()) and binding.permission in {"allow", "deny"}
     is_named = _PATTERN.fullmatch(binding.name or "*") and "*" not in binding.name
     return is_known and bool(is_named and _PRINCIPAL.fullmatch(binding.principal) and binding.host)
 
 
 def expand_namespace_rules(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[AccessBinding]:
-    """Yield the bindings for a namespace's rules. Operations that a kind does not support are omitted."""
+    """Yield the bindings for a namespace's rules, without operations that a resource kind does not support."""
     for rule in split_namespace_rules(rules, OPERATIONS):
         (resource,), (name,) = rule.resources, rule.names
         place = resource, prefix + name.removesuffix("*"), name.endswith("*"), rule.principal, rule.host
@@ -289,7 +287,7 @@ _WRITE_OPERATIONS: Final = frozenset({"all", "write"})
 
 
 def build_denial(topic: str, principal: str) -> AccessBinding:
-    """Return the binding that denies a principal writes to a topic, by its flat name."""
+    """Return the binding that denies a principal writes to a topic."""
     return AccessBinding(
         "topics", topic, is_prefix=False, principal=principal, host="*", operation="write", permission="deny"
     )
@@ -316,11 +314,9 @@ def is_about_writing(binding: AccessBinding) -> bool:
 def find_denied_writers(
     bindings: Collection[AccessBinding], topic: str, *, own: str, denied: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the principals that a protected mirror denies writes, sorted.
+    """Return the principals to which a protected mirror denies writes, sorted.
 
-    `own` is the principal of its link. `denied` are those that the protection already denies. Denials of other
-    principals
-    are not managed.
+    `own` is the principal of the mirror's link. `denied` are those that the protection already denies.
     """
     principals = {binding.principal for binding in find_write_allowances(bindings, topic)} - {own}
     return tuple(

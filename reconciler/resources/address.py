@@ -1,7 +1,7 @@
 """Addresses of resources, patterns over them, and legal names.
 
-`cluster/<name>`, `policy/<name>`, and for resources of a cluster `<kind>/<cluster>/<full name>`. A full name is
-`<namespace>:<name>`, or `<name>` in the default namespace.
+Addresses are `cluster/<name>`, `policy/<name>` and `<kind>/<cluster>/<full name>`. A full name is `<namespace>:<name>`,
+or `<name>` in the default namespace.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def full_name_of(address: Address) -> str:
 
 
 def join_name(namespace: str, name: str) -> str:
-    """Return the full name, which equals the name in the default namespace."""
+    """Return the full name. In the default namespace, it is the name."""
     return f"{namespace}:{name}" if namespace else name
 
 
@@ -65,18 +65,18 @@ def split_name(full_name: str) -> tuple[str, str]:
 
 
 def list_levels(namespace: str) -> tuple[str, ...]:
-    """Return a namespace after its parents: `a:b` → `a`, `a:b`; empty for the default namespace."""
+    """Return a namespace's parents and itself: `a:b` → `a`, `a:b`; empty for the default namespace."""
     parts = namespace.split(":") if namespace else []
     return tuple(":".join(parts[: depth + 1]) for depth in range(len(parts)))
 
 
 def build_sort_key(address: Address) -> tuple[int, str]:
-    """Return the sort key: dependency order of kinds, then address."""
+    """Return the sort key: kind in dependency order, then address."""
     return RANKS.get(kind_of(address), len(RANKS)), address
 
 
 def matches_pattern(pattern: str, address: str) -> bool:
-    """Return whether `address` matches `pattern`, in which `*` matches any characters, including `/` and `:`."""
+    """Return whether `address` matches `pattern`; `*` matches any characters, including `/` and `:`."""
     return _compile_pattern(pattern).fullmatch(address) is not None
 
 
@@ -89,10 +89,10 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 MAX_NAME: Final = 249
-"""Longest full name, Kafka's limit for a topic."""
+"""Kafka's limit for the length of a topic name."""
 
 MAX_NAMESPACE: Final = MAX_NAME - 2
-"""Longest namespace, which leaves room for `:` and one character."""
+"""Longest namespace; leaves room for `:` and one character."""
 
 MAX_TIER: Final = 64
 
@@ -106,7 +106,7 @@ LOCATION: Final = re.compile(
 
 
 def check_topic_name(name: str) -> str:
-    """Return `name` if it is a legal topic name. Raises ValueError with the rule."""
+    """Return `name`. Raise `ValueError` unless it is a legal topic name."""
     if not _TOPIC.fullmatch(name) or name in {".", ".."} or len(name) > MAX_NAME:
         message = f"not a topic name: 1 to {MAX_NAME} of [a-zA-Z0-9._-], and not '.' or '..'"
         raise ValueError(message)
@@ -115,7 +115,7 @@ def check_topic_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def check_namespace(namespace: str) -> str:
-    """Return `namespace` if every level is legal; the default one is empty. Raises ValueError with the rule."""
+    """Return `namespace`. Raise `ValueError` unless it is empty or every level is legal."""
     tiers = namespace.split(":") if namespace else []
     if not all(_TIER.fullmatch(tier) and tier not in {".", ".."} for tier in tiers):
         message = f"not a namespace: tiers of 1 to {MAX_TIER} of [a-zA-Z0-9.-] joined by ':', and not '.' or '..'"
@@ -127,7 +127,7 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_full_name(full_name: str) -> str:
-    """Return `full_name`, `<namespace>:<topic>` or `<topic>`, if it is legal. Raises ValueError with the rule."""
+    """Return `full_name`. Raise `ValueError` unless it is a legal `<namespace>:<topic>` or `<topic>`."""
     namespace, colon, name = full_name.rpartition(":")
     check_namespace(namespace)
     check_topic_name(name)
@@ -141,7 +141,7 @@ def check_full_name(full_name: str) -> str:
 
 
 def check_plain_name(name: str) -> str:
-    """Return `name` if it can name a cluster, link, policy or workspace. Raises ValueError with the rule."""
+    """Return `name`. Raise `ValueError` unless it can name a cluster, link, policy or workspace."""
     if not PLAIN.fullmatch(name):
         message = "not a name: a letter or digit, then up to 99 of [a-zA-Z0-9._-]"
         raise ValueError(message)
@@ -149,7 +149,7 @@ def check_plain_name(name: str) -> str:
 
 
 def check_topic_location(location: str) -> str:
-    """Return `location` if it is `<topic>/<cluster uuid>/<initial revision>`. Raises ValueError with the rule."""
+    """Return `location`. Raise `ValueError` unless it is `<topic>/<cluster uuid>/<initial revision>`."""
     if not LOCATION.fullmatch(location):
         message = "not a location: <topic>/<cluster-uuid>/<revision>"
         raise ValueError(message)
@@ -157,7 +157,7 @@ def check_topic_location(location: str) -> str:
 
 
 def check_location_or_name(text: str) -> str:
-    """Return `text` if it is a location, or a topic name without namespace. Raises ValueError with the rule."""
+    """Return `text`. Raise `ValueError` unless it is a location, or a topic name without namespace."""
     if ":" in text and "/" not in text:
         message = (
             "not a topic name: write it without its namespace, which is the mounting's own; for a topic of another "
@@ -173,7 +173,7 @@ _IN_NAMESPACE: Final = {"Topic": "topic", "Mounting": "mounting"}
 
 
 def find_document_address(content: Any) -> Address | None:
-    """Return the address that an unvalidated document declares; `None` if a name is missing or not a string."""
+    """Return the address that an unvalidated document declares; `None` without valid names."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return None
     kind, metadata = content.get("kind"), content["metadata"]

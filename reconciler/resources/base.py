@@ -21,7 +21,7 @@ from reconciler.resources.address import (
     check_topic_name,
 )
 
-# Names as fields of models. Their rules are in `address`, because shell completion must not import pydantic.
+# The rules of names are in `address`, because shell completion must not import pydantic.
 
 
 TopicName = Annotated[
@@ -44,7 +44,7 @@ LocationOrName = Annotated[
 ]
 
 
-# Quantities, such as `7d`, `1500ms`, `infinite`, `10GiB`, `unlimited`. Plain numbers are ms and bytes, as in Kafka.
+# Quantities, such as `7d` or `10GiB`. Plain numbers are ms and bytes, as in Kafka.
 # `infinite`, `unlimited` and `-1` are equal.
 
 
@@ -74,12 +74,12 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,40}")
 
 
 def parse_duration(value: object) -> int:
-    """Return a duration in milliseconds. Raises ValueError with the accepted forms."""
+    """Return a duration in milliseconds. Raise `ValueError` with the accepted forms."""
     return _parse(value, _MS, "a duration such as 7d, 36h, 90s, 1500ms or infinite")
 
 
 def parse_size(value: object) -> int:
-    """Return a size in bytes. Raises ValueError with the accepted forms."""
+    """Return a size in bytes. Raise `ValueError` with the accepted forms."""
     return _parse(value, _BYTES, "a size such as 10GiB, 500MB, 1024 or unlimited")
 
 
@@ -137,7 +137,7 @@ Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A list in YAML, a tuple in Python."""
 
 KEPT: Final = "kept"
-"""Validation context of stored values. A state or cluster may contain values that manifests may not declare."""
+"""Validation context of stored values, which manifests may not always declare."""
 
 DurationMs = Annotated[
     int,
@@ -182,7 +182,7 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class Model(BaseModel):
-    """Frozen value that rejects unknown fields. Python has snake_case names, YAML and JSON camelCase."""
+    """Frozen value that rejects unknown fields. Names are snake_case in Python, camelCase in YAML and JSON."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -195,12 +195,12 @@ class Model(BaseModel):
     )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the canonical JSON form, with aliases, without absent values, and with tuples as lists."""
+        """Return the canonical JSON form, without absent values."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class FieldProblem(NamedTuple):
-    """Problem of one field and its solution. `at` is the field's path in YAML: `("spec", "partitions")`."""
+    """Problem of one field, with its solution and its path in YAML: `("spec", "partitions")`."""
 
     message: str
     hint: str
@@ -208,7 +208,7 @@ class FieldProblem(NamedTuple):
 
 
 def build_refusal_error(*complaints: FieldProblem) -> PydanticCustomError:
-    """Return a validator's error about fields below its own, or with a hint."""
+    """Return a validator's error about several fields, or with a hint."""
     message = "; ".join(
         f"{'.'.join(map(str, complaint.at))}: {complaint.message}" if complaint.at else complaint.message
         for complaint in complaints

@@ -1,4 +1,4 @@
-"""The Cluster kind: connection, secrets, locations and tiered storage of a cluster."""
+"""The Cluster kind: connection, secrets, locations and tiered storage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, Cluster
 
 
 def check_reference(value: str) -> str:
-    """Return `value` if it is a reference. Raises ValueError, because a literal secret would enter git."""
+    """Return `value`. Raise `ValueError` unless it is a reference, because a literal secret would enter git."""
     if not SECRET_REFERENCE.fullmatch(value):
         raise build_refusal_error(FieldProblem(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
     return value
@@ -48,11 +48,11 @@ _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 _WORKSPACE_FOLDER: Final = "/" + "\0/" * 64
-"""Placeholder for the unknown folder of reconciler.yaml. `..` leads out of it, and no name equals it."""
+"""Placeholder for the unknown folder of reconciler.yaml, deep enough for any `..` and unlike any real name."""
 
 
 class LocationSpec(Model):
-    """Folder or bucket. Missing settings come from the environment or profile of its cloud."""
+    """Folder or bucket. Absent settings come from the cloud's environment variables or profile."""
 
     url: str = Field(
         description="`file://folder` (relative to reconciler.yaml), `file:///folder`, `s3://bucket/prefix`, "
@@ -107,9 +107,9 @@ Location = Annotated[LocationSpec, BeforeValidator(_wrap_url, json_schema_input_
 
 
 def urls_overlap(one: str, other: str) -> bool:
-    """Return whether two URLs are equal, or one contains the other. Symbolic links are not followed.
+    """Return whether two URLs are equal, or one contains the other.
 
-    A relative and an absolute URL never overlap.
+    Symbolic links are not followed. A relative and an absolute URL never overlap.
     """
     (scheme, first), (other_scheme, second) = _split_url(one), _split_url(other)
     shared = min(len(first), len(second))
@@ -140,7 +140,7 @@ def _check_separator(separator: str) -> str:
 
 
 def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
-    """Reject comma-separated text, which Kafka's tools accept. It would be resolved as one host name."""
+    """Reject comma-separated text, which would be resolved as one host name."""
     for position, server in enumerate(servers):
         if "," in server:
             words = ", ".join(part.strip() for part in server.split(","))
@@ -154,11 +154,11 @@ class Connection(Model):
     """Connection to a cluster. Each platform has its own block."""
 
     def find_location(self) -> LocationSpec | None:
-        """Return the folder or bucket that stores the cluster; `None` for a cluster of brokers."""
+        """Return the cluster's folder or bucket; `None` for brokers."""
         return None
 
     def find_security(self) -> SecuritySpec | None:
-        """Return the authentication for a Kafka listener; `None` if there is none."""
+        """Return the authentication for a Kafka listener, if any."""
         return None
 
     def find_separator(self) -> str | None:
@@ -166,7 +166,7 @@ class Connection(Model):
         return FLAT_SEPARATOR
 
     def build_identity(self) -> tuple[str, ...]:
-        """Return a value that is equal for two blocks only if they reach one cluster; empty with a location."""
+        """Return a value that is equal for two connections only if both reach one cluster; empty for a location."""
         return ()
 
     def list_secret_targets(self) -> frozenset[str]:
@@ -174,7 +174,7 @@ class Connection(Model):
         return frozenset()
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield each field with a secret, its reference, and the addresses that receive it."""
+        """Yield each field with a secret, its reference, and the addresses that receive the secret."""
         yield from ()
 
 
@@ -295,12 +295,15 @@ class BrokersConnection(Connection):
         return tuple(sorted(self.bootstrap_servers))
 
     def list_secret_targets(self) -> frozenset[str]:
-        """Return the brokers, each with its protocol; empty without `security`."""
+        """Return the brokers with their protocol; empty without `security`."""
         protocol = None if self.security is None else self.security.protocol
         return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the password and the OAuth client secret. For AWS_MSK_IAM, yield its tokens by the mechanism's name."""
+        """Yield the password and the OAuth client secret.
+
+        AWS_MSK_IAM itself counts as a secret, because it sends tokens.
+        """
         security = self.security
         if security is None or security.mechanism is None:
             return
@@ -402,11 +405,11 @@ class RedpandaConnection(BrokersConnection):
         return self.namespace_separator
 
     def list_secret_targets(self) -> frozenset[str]:
-        """Return the brokers, each with its protocol, and the addresses of the Admin API."""
+        """Return the brokers with their protocol, and the addresses of the Admin API."""
         return super().list_secret_targets() | frozenset(self.admin_urls)
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the secrets for the brokers, and those for the Admin API."""
+        """Yield the secrets for brokers and Admin API."""
         yield from super().list_secrets()
         if self.admin is not None:
             for name, reference in (("admin.password", self.admin.password), ("admin.token", self.admin.token)):
@@ -447,7 +450,7 @@ Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
 
 
 class UploadSpec(Model):
-    """Times at which closed and open segments are uploaded."""
+    """When closed and open segments are uploaded."""
 
     max_interval: DurationMs | None = Field(
         default=None, description="Upload the open segment after this long; absent: closed ones only.", examples=["1h"]
@@ -479,7 +482,7 @@ class ManifestsSpec(Model):
 
 
 class CacheSpec(Model):
-    """Chunk cache of remote reads. The smallest limit applies."""
+    """Limits of the chunk cache for remote reads. The smallest applies."""
 
     directory: str | None = Field(
         default=None, description="Its location, a full path.", examples=["/var/cache/topics"]
@@ -510,7 +513,7 @@ class SpaceSpec(Model):
 
 
 class MachineryTiering(Model):
-    """Tiered storage settings of the cluster, not of topics. They become cluster properties."""
+    """Tiered storage settings of the cluster, which become cluster properties."""
 
     upload: UploadSpec | None = Field(
         default=None, description="When segments are uploaded.", examples=[{"maxInterval": "1h"}]
@@ -549,7 +552,7 @@ TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
         "space.reservationPercent": "disk_reservation_percent",
     }
 )
-"""Cluster property, in Redpanda's names, by equivalent field of `spec.tiering`."""
+"""Cluster property, as named by Redpanda, by field of `spec.tiering`."""
 
 
 FOLDER_PROVIDER: Final = "embedded"
@@ -613,12 +616,12 @@ class ClusterSpec(Model):
 
     @property
     def connection(self) -> Connection:
-        """The connection block of its provider."""
+        """The connection block of the cluster's provider."""
         return cast("Connection", getattr(self, self.provider))
 
     @property
     def root(self) -> LocationSpec | None:
-        """Folder or bucket that stores the cluster; `None` for a cluster of brokers."""
+        """The cluster's folder or bucket; `None` for brokers."""
         return self.connection.find_location()
 
     @model_validator(mode="after")

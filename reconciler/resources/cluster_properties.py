@@ -300,7 +300,7 @@ CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 CREATION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {"cloud_storage_enable_remote_write": "remote.write", "cloud_storage_enable_remote_read": "remote.read"}
 )
-"""Config by the property from which new topics copy it. Later changes do not affect existing topics (F-R-004)."""
+"""Config by the property from which only new topics copy it (F-R-004)."""
 
 _DEFAULTS: Final = (
     ConfigKey("delete_retention_ms", "duration", minimum=-1, description="retention.ms of topics without their own."),
@@ -383,14 +383,14 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         ),
     }
 )
-"""Properties of Redpanda that an embedded cluster rejects, with reason and hint."""
+"""(reason, hint) by property of Redpanda that an embedded cluster rejects."""
 
 
 def read_manifest_page_bytes(properties: Mapping[str, str]) -> int:
-    """Return the page size of a spilled manifest in bytes, by either of its property names."""
+    """Return the page size of a spilled manifest in bytes, from either property name."""
     return int(properties.get(_FORMER_PAGE) or read_property(properties, _PAGE) or 0)
 
 
 def read_property(properties: Mapping[str, str], name: str) -> str | None:
-    """Return the set or default value of a property; `None` if it has neither."""
+    """Return the value or default of a property, if any."""
     return properties.get(name, EMBEDDED_PROPERTIES[name].default)

@@ -1,7 +1,4 @@
-"""Topic configs: conversion between stored and written values.
-
-Values are compared as the strings that platforms store.
-"""
+"""Topic configs: conversion between declared values and the strings that platforms store."""
 
 from __future__ import annotations
 
@@ -98,11 +95,11 @@ POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "segment_bytes": ("segment.bytes",),
     }
 )
-"""Equivalent configs by field of a TieringPolicy's spec; the first is the embedded cluster's."""
+"""Equivalent configs by field of a TieringPolicy's spec. The embedded cluster's config is first."""
 
 
 def policy_path(config: str) -> tuple[str, ...] | None:
-    """Return the path of the TieringPolicy field for a config; `None` if there is none."""
+    """Return the path of the TieringPolicy field for a config, if any."""
     for field, words in POLICY_KEYS.items():
         if config in words:
             return ("spec", *map(to_camel, field.split(".")))
@@ -114,13 +111,13 @@ STORAGE_MODE: Final = "redpanda.storage.mode"
 DEFAULT: Final = "default"
 """Value that resets a key to its inherited value, even if policies or defaults set it."""
 BROKERS: Final = "brokers"
-"""Origin of values that are broker defaults."""
+"""Origin of broker defaults."""
 
 
 def canonicalize_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
-    """Return the string that a platform stores for a written value.
+    """Return the string that a platform stores for a declared value.
 
-    Values of unknown keys do not change; a plan checks whether the platform has the key.
+    Values of unknown keys do not change.
 
     Raises:
         ValueError: The value is invalid for the type of the key.
@@ -152,7 +149,7 @@ def canonicalize_value(key: str, value: object, catalog: Mapping[str, ConfigKey]
 
 
 def explain_refused_value(value: str, error: ValueError) -> str:
-    """Explain why `canonicalize_value` rejected a value. Reasons that quote the value do not change."""
+    """Explain why `canonicalize_value` rejected a value."""
     reason = str(error)
     return f"{value!r} is {reason}" if reason.startswith("not ") else reason
 
@@ -183,11 +180,11 @@ _DERIVED_SUFFIXES: Final = ("remote.copy.lag.ms", "remote.copy.lag.bytes")
 """Suffixes of keys for which -1 means that brokers derive the value from local retention."""
 _TOTAL: Final = -2
 _TOTAL_WORD: Final = "total"
-"""Word for local targets that equal the total retention."""
+"""Word for local limits that equal the total retention."""
 
 
 def _is_endless(key: ConfigKey) -> bool:
-    """Return whether the largest number means infinite, because -1 is not legal."""
+    """Return whether the largest number means infinite, because -1 is illegal."""
     return key.maximum is None and key.minimum is not None and key.minimum >= 0
 
 
@@ -204,10 +201,10 @@ def _parse_word(key: ConfigKey, value: object, parse: Callable[[object], int]) -
 
 
 def canonicalize_configs(configs: object) -> object:
-    """Canonicalize every value of a mapping. The model rejects anything else.
+    """Canonicalize every value of a mapping.
 
     Raises:
-        PydanticCustomError: The error lists each key with an invalid value, and why.
+        PydanticCustomError: Values are invalid; the error lists their keys and reasons.
     """
     return _convert_values(configs, _canonicalize)
 
@@ -223,12 +220,12 @@ _HASHABLE: Final = frozenset({str, int, bool, float})
 
 @lru_cache(maxsize=8192, typed=True)
 def _canonicalize_cached(key: str, value: str | float) -> str:
-    """Canonicalize a value. The cache helps because thousands of topics share a few values."""
+    """Cached, because thousands of topics share a few values."""
     return canonicalize_value(key, value)
 
 
 def convert_values_to_text(values: object) -> object:
-    """Convert every value of a mapping to text, for keys without a catalog: properties of clusters and Spark."""
+    """Convert every value of a mapping to text, for keys without a catalog."""
     return _convert_values(values, lambda _key, value: _to_text(value))
 
 
@@ -255,7 +252,7 @@ def _describe_keys() -> dict[str, object]:
 
 
 def _canonicalize_declared(configs: object, info: ValidationInfo) -> object:
-    """Canonicalize declared values only. Brokers may store values that files may not declare."""
+    """Canonicalize declared values. Stored values may be ones that files may not declare."""
     return configs if info.context == KEPT else canonicalize_configs(configs)
 
 
@@ -266,7 +263,7 @@ Configs = Annotated[
         {"type": "object", "properties": _describe_keys(), "additionalProperties": _VALUE}, mode="validation"
     ),
 ]
-"""Stored strings by config key."""
+"""Canonical value by config key."""
 
 _TEXT: Final = {"type": ["string", "number", "boolean"]}
 _REFERENCE_PATTERN: Final = f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 READING_MS: Final = 24 * 60 * 60 * 1000
-"""Age in ms below which the last commit means that a group is reading."""
+"""A group counts as reading for this time in ms after its last commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +17,18 @@ class GroupOffset:
     topic: str
     partition: int
     committed: int | None
-    """Null without a commit. On Kafka it may be outside the log."""
+    """Null without a commit. May be outside the log."""
     start: int
     stable: int
     """Last stable offset, the limit for `read_committed`."""
     end: int
     at_ms: int | None = None
-    """Time of the commit in ms. Null without a commit, or if a reset or link set the offset."""
+    """Time of the group's own commit in ms. Null if a reset or link set the offset."""
     metadata: str = ""
 
     @property
     def lag(self) -> int | None:
-        """Number of unread offsets, including deleted ones; `None` without a commit."""
+        """Number of unread offsets, including deleted offsets; `None` without a commit."""
         return None if self.committed is None else max(0, self.stable - self.committed)
 
     @property
@@ -39,25 +39,25 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """Consumer group, in all topics or one. Members may be unknown, so *reading* means a commit within 24 hours."""
+    """Consumer group, in all topics or one."""
 
     name: str
     is_reading: bool
     """Whether the group committed within 24 hours."""
     last_commit_ms: int | None
-    """Time of the group's own last commit in ms. Null without one."""
+    """Time of the group's own last commit in ms. Null without commits."""
     offsets: tuple[GroupOffset, ...]
     type: str | None = None
-    """`classic`, `consumer`, `share`, or another name from the broker. Null if the platform has one type."""
+    """`classic`, `consumer`, `share`, or another type that brokers report. Null if the platform has only one type."""
 
     @property
     def is_share(self) -> bool:
-        """Whether members share partitions (KIP-932). Such a group has no offsets to set or copy."""
+        """Whether members share partitions (KIP-932), so that the group has no offsets to set or copy."""
         return self.type == "share"
 
     @property
     def lag(self) -> int:
-        """Number of unread offsets in the committed partitions."""
+        """Number of unread offsets in partitions with a commit."""
         return sum(offset.lag or 0 for offset in self.offsets)
 
     def list_recently_read(self, now_ms: int) -> frozenset[str]:
@@ -69,12 +69,12 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """Reset to the start of the log, so that all records are read again."""
+    """Reset to the start of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """Reset to the end of the log, so that only new records are read."""
+    """Reset to the end of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,14 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """Reset to an offset, or to the nearest one in the log."""
+    """Reset to an offset, or to the nearest offset in the log."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ByShift:
-    """Move commits forward by a number of offsets, or back if it is negative.
-
-    Partitions without a commit do not change.
-    """
+    """Move commits by a number of offsets, back if negative. Partitions without a commit do not change."""
 
     offsets: int
 
@@ -106,7 +103,7 @@ Reset: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset | ByShift
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """Effect of a reset on one partition; `before` is `None` without a commit."""
+    """Effect of a reset on one partition. `before` is `None` without a commit."""
 
     topic: str
     partition: int
@@ -115,7 +112,7 @@ class OffsetMove:
 
 
 def plan_offset_move(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
-    """Return the offset that a reset sets for one partition, within its log; `None` if nothing changes.
+    """Return the effect of a reset on one partition; `None` if nothing changes.
 
     `at_time` returns the first offset at or after a time, or `None` if all records are older.
     """

@@ -1,4 +1,4 @@
-"""Inventories of desired, recorded and observed resources by address, and capabilities of platforms."""
+"""Inventories of desired, recorded and observed resources, and capabilities of platforms."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TieringWords: TypeAlias = Literal["directions", "kip-405"]
 
 @dataclass(frozen=True, slots=True)
 class MirrorSupport:
-    """Features of links and mirrors that a platform supports."""
+    """Supported features of links and mirrors."""
 
     by_jobs: bool = False
-    """Whether jobs, instead of the platform, copy the records of mirrors and change their roles."""
+    """Whether jobs instead of the platform copy mirrors and change their roles."""
     roles: frozenset[str] = frozenset()
     """Possible roles of mirrors; empty if the platform has no links."""
     features: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class MirrorSupport:
     topic-config-sync, start-offset, retry-timeout, metadata-interval`.
     """
     read_only: bool = True
-    """Whether other producers cannot write to mirrors. If they can, the plan warns once per cluster."""
+    """Whether the platform rejects other producers' writes to mirrors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,89 +50,79 @@ class AccessControl:
     """Access control of a platform."""
 
     write_rules: frozenset[AccessBinding] = frozenset()
-    """Current rules about writes to topics, from which the protection of mirrors is computed."""
+    """Current rules about writes to topics, for the protection of mirrors."""
     principal: str | None = None
-    """Client's principal on the platform; `None` if unknown."""
+    """Principal of reconciler's client; `None` if unknown."""
     hosts_are_addresses: bool = False
-    """Whether ACL hosts are compared with connection addresses, so that names and ranges never match."""
+    """Whether brokers compare ACL hosts with IP addresses, so that host names and ranges never match."""
     denies_are_final: bool = False
-    """Whether a denial at any level wins, so that only the level that denies can remove it."""
+    """Whether a denial at any level of namespaces overrides every allowance."""
     operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Operations by resource kind; rules are then stored per kind and name. If empty, rules are stored as written."""
-    is_open: bool = True
-    """Whether principals without a matching rule are allowed (`allow.everyone.if.no.acl.found`).
-
-    Super users always are.
+    """Valid operations by resource kind, if rules are stored per kind and name. If empty, rules are stored as declared.
     """
+    is_open: bool = True
+    """Whether principals without a matching rule are allowed (`allow.everyone.if.no.acl.found`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Features and limits of one platform. A plan that exceeds them is rejected."""
+    """Features and limits of a cluster's platform."""
 
     platform: str
     namespaces: bool = True
     namespaces_are_rules: bool = False
-    """Whether a namespace is only access rules on a prefix, so that its deletion keeps the topics."""
+    """Whether a namespace is only access rules on a name prefix, so that its deletion keeps the topics."""
     tiering: bool = False
     """Whether tiered storage is available; on Kafka, if brokers and controllers enable KIP-405."""
     untiering: bool = True
     """Whether tiered storage of a topic can be disabled, on Kafka by `remote.log.copy.disable` (KIP-950)."""
     tiering_words: TieringWords = "directions"
-    """Configs of tiered storage. `directions` means remote.write and remote.read, as on the embedded cluster. `kip-405`
-    means `remote.storage.enable` and the configs of KIP-950.
+    """Configs of tiered storage: `directions` for remote.write and remote.read, `kip-405` for `remote.storage.enable`.
     """
     mountings: bool = False
     mountings_by_jobs: bool = False
-    """Whether jobs, instead of the platform, archive, compare, delete and restore topics."""
+    """Whether jobs instead of the platform mount and unmount topics."""
     mirrors: MirrorSupport = MirrorSupport()
     acls: bool = False
     access: AccessControl = AccessControl()
     quotas: bool = False
-    """Whether namespaces may have quotas, which every plan checks."""
     keeps_quotas: bool = True
-    """Whether the platform itself, not only the state, stores quotas."""
+    """Whether the platform stores quotas. Otherwise, only the state stores them."""
     encryption: bool = False
     cluster_properties: bool = False
     partition_growth: bool = True
     replication_change: bool = True
     replication_moves: bool = False
-    """Whether a change of the replication factor takes time, because brokers move records."""
+    """Whether brokers copy records to change the replication factor."""
     topic_move: bool = False
     copy_move: bool = False
-    """Whether a move creates a new topic, copies, switches the groups, and deletes, for lack of renames."""
+    """Whether a move copies the topic and deletes the old one, because the platform cannot rename topics."""
     recovery: bool = False
     read_replicas: bool = False
     inherits_configs: bool = False
-    """Whether namespaces and topics store separate configs. Otherwise topics store effective values."""
+    """Whether topics inherit configs of namespaces. Otherwise, topics store effective values."""
     creates_cluster: bool = False
     max_partitions: int = 100_000
     replication_factors: Sequence[int] = range(1, 32_768)
     """Replication factors that a topic may have, in ascending order."""
     internal_topics: tuple[str, ...] = ()
-    """Names reserved for the platform, which are never declared or managed."""
+    """Names reserved for the platform."""
     server_ids: frozenset[str] = frozenset()
     """Kinds whose ids the platform chooses, so that a repeated call repeats its work."""
     batch: int = 100
     may_hide: bool = False
-    """Whether missing topics may be hidden. If so, recorded ones are not recreated, deleted or forgotten."""
+    """Whether missing topics may exist but be hidden. Plans then leave missing recorded topics unchanged."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """Reason by missing feature: a field that is off (or `may_hide`) → the end of a message, such as `no authorizer is
-    configured`.
-    """
+    """Field that is off, or `may_hide` → reason, such as `no authorizer is configured`."""
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
     object_storage: str = ""
-    """Object storage in the cluster's own properties, such as `s3://topics`; empty if files declare it.
-
-    Such a cluster does not tell where its topics are in that storage.
+    """Object storage that the cluster itself configures, such as `s3://topics`; empty if files declare it. Such a
+    cluster does not report the locations of its topics.
     """
     tells_own: bool = True
-    """Whether the platform distinguishes set configs from defaults.
-
-    If not, a value equal to the default counts as set.
-    """
+    """Whether the platform distinguishes set configs from defaults."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """Current broker default by topic config, for rules over several configs. Missing ones are in the catalog."""
+    """Current broker default by topic config, if it may differ from the catalog."""
     properties: Mapping[str, ConfigKey] = field(default_factory=dict)
     """Known cluster properties. If empty, values are compared as written."""
 
@@ -144,15 +134,12 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Identity of a reached cluster. It must equal the declared and recorded one."""
+    """Identity of a reached cluster, which must equal the declared and recorded identity."""
 
     provider: str
     cluster_id: str
     format: str | None = None
-    """Storage format of records; `None` if copies do not depend on it.
-
-    Clusters with different formats cannot be mixed.
-    """
+    """Storage format of records, which linked clusters must share; `None` if links accept any."""
 
 
 Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink | MirrorTopic
@@ -193,12 +180,12 @@ Ownership: TypeAlias = Literal["created", "adopted"]
 
 @dataclass(frozen=True, slots=True)
 class DeclaredResource:
-    """Declared resource with its location (`manifests/topics.yaml:88`, relative to the workspace)."""
+    """Declared resource with its location, such as `manifests/topics.yaml:88`."""
 
     resource: Resource
     source: str
     origins: Mapping[str, str] | None = None
-    """Origins of its values, if the resource stays as previously applied."""
+    """Origins of values, if the resource stays as previously applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +194,13 @@ class Recorded:
 
     resource: Resource
     incarnation: str | None = None
-    """Id that distinguishes it from deleted resources of the same name, such as a topic id."""
+    """Id that changes if the resource is recreated, such as a topic id."""
     physical_name: str | None = None
     ownership: Ownership = "created"
     protect: bool = False
     run: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Address or file of a value's origin by field path, if not the resource itself."""
+    """Address or file that declares a value, by field path, if not the resource itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +210,11 @@ class ObservedStorage:
     bound: str | None = None
     """Id of the storage to which its topics are tiered."""
     declared: str | None = None
-    """Id of the declared storage; `None` if none is declared or no data was tiered to it."""
+    """Id of the declared storage; `None` if none is declared or it has no tiered data."""
     tiered: tuple[str, ...] = ()
-    """Topics that may have records in the bound storage. They cannot move between storages."""
+    """Topics that may have records in the bound storage."""
     problem: ReconcilerError | None = None
-    """Why the declared storage is unusable, if a read can show it."""
+    """Why the declared storage is unusable, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +230,7 @@ class RemoteRemains:
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """Cluster's report about itself."""
+    """A cluster's report about itself."""
 
     storage: ObservedStorage | None = None
     """`None` if the cluster has no object storage."""
@@ -255,56 +242,56 @@ class LiveCluster:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """Platform's report about the log of a topic or mirror."""
+    """The platform's report about the log of a topic or mirror."""
 
     initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """Cluster defaults copied at the topic's creation. Values of the topic or its namespaces override them."""
+    """Cluster defaults copied at the topic's creation, which configs of the topic and its namespaces override."""
     legacy: RemoteRemains | None = None
-    """Fate of the remote objects if the topic is deleted now; `None` if it was never tiered."""
+    """`None` if the topic was never tiered."""
     is_moving: bool = False
     is_sealed: bool = False
-    """Whether brokers reject all records until the topic's deletion."""
+    """Whether the topic is sealed, so that brokers reject all records."""
     filled: Mapping[str, str] | None = None
     """Own configs of the topic after a move has filled it; `None` without a move."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveMirror:
-    """Platform's report about a mirror."""
+    """The platform's report about a mirror."""
 
     first_copy_done: bool = True
     """Whether the first copy has reached the end that the source had when the copy began."""
     is_automatic: bool = False
     since_ms: int = 0
-    """Time in ms of entry into the current state. It shows which end of a link stopped last."""
+    """Time in ms of entry into the current state."""
     stopped_by: str | None = None
     """Lifecycle verb that stopped the mirror, if reported."""
     topic_if_stopped: Resource | None = None
-    """Ordinary topic that would result if the live mirror stopped now."""
+    """The ordinary topic that the mirror would become if it stopped now."""
 
     @classmethod
     def from_entry(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
-        """Return the report for a mirror's entry; `becomes` is the topic if it stopped now."""
+        """Return the report for a mirror's entry. `becomes` is `topic_if_stopped`."""
         return cls(entry.first_copy_done, entry.is_automatic, entry.since_ms, entry.stopped_by, becomes)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Resource as the platform reports it."""
+    """A resource as the platform reports it."""
 
     resource: Resource
     incarnation: str | None = None
     physical_name: str | None = None
     state: str | None = None
-    """Lifecycle state, such as `ACTIVE`; `None` if there is no lifecycle."""
+    """Lifecycle state, such as `ACTIVE`; `None` for kinds without a lifecycle."""
     is_internal: bool = False
-    """Whether the platform created the resource for itself. It is not managed."""
+    """Whether the resource is internal to the platform, and so not managed."""
     hidden: NotAuthorizedError | None = None
-    """Error of a principal that may not describe the resource, which is then never shown."""
+    """Why reconciler may not read the resource; `None` if it may."""
     undeclarable: tuple[NamespaceAcl, ...] = ()
-    """Access rules that files cannot declare. They are shown, but never managed."""
+    """Access rules that files cannot declare. They are only displayed."""
     is_by_hand: bool = False
-    """Whether a command started this mounting. Only a command finishes it then."""
+    """Whether a command started this mounting, so that only a command finishes it."""
     cluster: LiveCluster = LiveCluster()
     topic: LiveTopic = LiveTopic()
     mirror: LiveMirror = LiveMirror()
@@ -323,9 +310,9 @@ class MetadataPart:
     entries: int
     bytes: int
     written_ms: int
-    """Time in ms of the last write. Unchanged parts are not written again."""
+    """Time in ms of the last write."""
     error: UserError | None = None
-    """Why the part is unusable; `None` if complete."""
+    """Why the part is unusable; `None` if it is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,16 +322,16 @@ class ClusterMetadata:
     cluster_id: str
     parts: tuple[MetadataPart, ...] = ()
     error: UserError | None = None
-    """Why all metadata is unusable; `None` if only parts may be."""
+    """Why all metadata is unusable; `None` if at most some parts are."""
     revision: int = 0
     """Initial revision of the newest topic in the metadata."""
     inventory: Inventory = field(default_factory=dict)
     left_out: tuple[tuple[str, UserError], ...] = ()
     """Stored addresses that cannot be declared, with errors."""
     places: Mapping[str, Address] = field(default_factory=dict)
-    """Topic or mirror by key of its `topic.json`, even if that does not exist."""
+    """Topic or mirror by key of its `topic.json`, even if that object does not exist."""
     recovering: Mapping[Address, str] = field(default_factory=dict)
-    """Source location by topic that was being restored."""
+    """Source location by topic, for topics whose restore was unfinished."""
     groups: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """Next offsets to read, by group, key of a `topic.json`, and partition."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -380,7 +367,7 @@ class TopicShown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Sorted names and shapes of a cluster's resources, small enough for tens of thousands of topics."""
+    """Sorted names and shapes of a cluster's resources."""
 
     topics: Sequence[TopicShown] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list",
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """Config with its type, stored default, and range or values. For numbers, `values` are legal outside the range."""
+    """A config's type, stored default, and range or values. For numbers, `values` are legal outside the range."""
 
     name: str
     type: ConfigType
@@ -206,7 +206,7 @@ KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 TRANSIENT_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
-"""Configs that a reassignment sets temporarily. They are never declared."""
+"""Configs that a reassignment sets temporarily, so that no file declares them."""
 
 
 _FOUR: Final = (4, 0)
@@ -215,10 +215,7 @@ _BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {"message.timestamp.after
 
 
 def build_kafka_catalog(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
-    """Return the catalog of a cluster whose brokers list these topic configs; `version` is such as `4.3.1`.
-
-    Unknown configs are strings.
-    """
+    """Return the catalog of a cluster whose brokers list these topic configs. Unknown configs are strings."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     changed = _SINCE_FOUR if numbers >= _FOUR else _BEFORE_FOUR
     return {name: _adapt_key(name, changed) for name in sorted(listed)}
@@ -246,5 +243,5 @@ INTERNAL: Final = "topics of this name are Kafka's own and never managed"
 
 
 def is_internal(name: str, internal: tuple[str, ...] = KAFKA_INTERNAL) -> bool:
-    """Return whether a broker's topic name is reserved by the platform."""
+    """Return whether the platform reserves a topic name."""
     return name in internal

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """Offsets of a partition that is or was tiered. Those below `local_start` are only in object storage."""
+    """Offsets of a tiered partition. Offsets below `local_start` are only in object storage."""
 
     number: int
     start: int
     local_start: int
     uploaded_to: int
-    """Local records below this offset are also in object storage; later ones are not."""
+    """Offset below which local records are also in object storage."""
     remote_bytes: int
 
 
@@ -42,27 +42,26 @@ class Measure:
     bytes: int
     records: int
     groups: tuple[str, ...] | None = None
-    """Groups with active readers; `None` if unknown."""
+    """Groups that read the topic; `None` if unknown."""
     ages: tuple[tuple[int, int], ...] = ()
-    """(newest timestamp in ms, size in bytes) of up to 100 ranges, oldest first."""
+    """(newest timestamp in ms, size in bytes) of up to 100 offset ranges, oldest first."""
     local_only_bytes: int = 0
     tiered: tuple[TieredPartition, ...] = ()
-    """Partitions with records, if the topic is or was tiered."""
+    """Partitions with records; empty if the topic was never tiered."""
     positions: Positions = field(default_factory=dict)
-    """Positions of partitions with at least one write."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Committed offsets by group and partition; `None` if unknown."""
     diverged: tuple[DivergedPartition, ...] | None = None
-    """Records after the last agreement of topic and mirror; `None` means that offsets determine them."""
+    """Records that the mirror never received; `None` if they follow from `positions`."""
     newest_ms: int | None = None
     """Latest timestamp in ms; `None` without records or if unknown."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Approximate size in bytes of older records, by requested time in ms."""
+    """Approximate size in bytes of older records, by time in ms."""
     undeletable: UndeletableError | None = None
-    """Why a restore is impossible: the platform cannot delete the records in `diverged`."""
+    """Why the platform cannot delete the records in `diverged`, so that a restore is impossible."""
 
     def estimate_older_bytes(self, ms: int) -> int | None:
-        """Return the approximate size in bytes of records older than a time; `None` if unknown."""
+        """Return the approximate size in bytes of records older than `ms`; `None` if unknown."""
         if ms in self.older:
             return self.older[ms]
         return sum(size for newest, size in self.ages if newest < ms) if self.ages else None
@@ -79,10 +78,10 @@ class Measure:
 
 
 Measures: TypeAlias = Mapping[Address, Measure]
-"""Measures by address. Unmeasured addresses are absent."""
+"""Measures by address, without unmeasured topics."""
 
 Cuts: TypeAlias = Mapping[Address, Sequence[int]]
-"""Times in ms by address. Measures report the size of older records for each time."""
+"""Times in ms by address, for which measures report the size of older records."""
 NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
@@ -92,12 +91,9 @@ _BEGINNING: Final = Position(0, 0)
 def check_approved(
     restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[OffsetStretch], approved: Iterable[OffsetStretch]
 ) -> None:
-    """Reject a restore that would truncate more than was approved.
+    """Raise `StalePlanError` if a restore would truncate more than was approved.
 
-    `restored` is the topic's cluster and full name; `peer` is its mirror's cluster and the link there.
-
-    Raises:
-        StalePlanError: More records would be truncated.
+    `restored` is the topic's cluster and full name. `peer` is the mirror's cluster and link.
     """
     cluster, topic = restored
     agreed = {stretch.partition: stretch for stretch in approved}
@@ -121,11 +117,11 @@ def check_approved(
 def find_missing_offsets(
     copy: Positions, source: Positions, source_topic_id: str | None
 ) -> tuple[OffsetStretch, ...] | None:
-    """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
+    """Return the offsets that a mirror lacks; `None` if the source was recreated.
 
     Records that the source deleted are excluded; all offsets after its truncation are included.
     """
-    # A topic without any write has no positions, so it has no topic id to compare.
+    # A topic that was never written has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
     lacked: list[OffsetStretch] = []
@@ -138,17 +134,17 @@ def find_missing_offsets(
 
 
 def list_last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
-    """Return (partition, last copied offset) pairs; -1 means that nothing was copied."""
+    """Return (partition, last copied offset) pairs, with -1 if nothing was copied."""
     return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
 
 
 def find_agreed_ends(
     topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None
 ) -> dict[int, int]:
-    """Return the offset by partition to which an original source is truncated: its last agreement with the mirror.
+    """Return the end by partition after a restore of an original source: its last agreement with the mirror.
 
-    Each side stores what it copied from the other; the higher offset is used. For a renumbered topic only the mirror's
-    value is used.
+    Each side stores what it copied from the other, and the higher offset counts. For a renumbered topic only the
+    mirror's value counts.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():
@@ -161,7 +157,7 @@ def find_agreed_ends(
 
 
 def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
-    """Return the offset ranges that a truncation to the offsets `at` (by partition) removes."""
+    """Return the offsets that a truncation removes. `at` is the new end by partition."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
         OffsetStretch(partition, start, topic[partition].end)
@@ -174,7 +170,7 @@ _MAX_LISTED: Final = 8
 
 
 class UndeletableError(UserError):
-    """Error of a platform that cannot delete the records of a topic that its mirror never received."""
+    """The platform cannot delete records that a mirror never received."""
 
 
 def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPartition]) -> UserError:
@@ -208,9 +204,7 @@ def _find_copied_end(copy: Position, source: Position, source_topic_id: str | No
 
 
 Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full", "read_replica"]
-"""Effective tiered storage: none, only uploads, only reads of uploaded records, both, or reads of another topic's
-records. Paused uploads do not change it.
-"""
+"""Effective tiered storage: none, only uploads, only reads, both, or reads of another topic's records."""
 
 
 class TierUsage(NamedTuple):
@@ -228,7 +222,7 @@ class TierUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteUsage:
-    """Partition's data in object storage."""
+    """Data of a partition in object storage."""
 
     start: int
     end: int
@@ -236,11 +230,11 @@ class RemoteUsage:
     held: TierUsage
     """Segments of the log in object storage."""
     garbage: TierUsage
-    """Segments marked for deletion and no longer part of the log."""
+    """Segments marked for deletion, which are no longer part of the log."""
     uploaded_ms: int | None
-    """Time of the last segment upload in ms. Null if none was uploaded."""
+    """Time of the last segment upload in ms. Null without uploads."""
     is_ahead: bool
-    """Whether an interrupted upload left objects that the cluster has not recorded."""
+    """Whether an interrupted upload left unrecorded objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,18 +251,18 @@ class PartitionStorage:
     remote: RemoteUsage | None
     """`None` if nothing was uploaded or object storage is hidden."""
     log_bytes: int
-    """Size of the log in bytes. Records in both storage tiers count once."""
+    """Size of the log in bytes. Records in both tiers count once."""
     log_records: int
-    """Number of records of the log. Records in both storage tiers count once."""
+    """Number of records in the log."""
     pending_bytes: int | None
     """Size in bytes to upload, including the open segment. Null if uploads are off."""
     problem: ReconcilerError | None = None
-    """Why object storage could not be read. Its values are then missing."""
+    """Why object storage could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieringShown:
-    """Tiered storage of a topic that uses or used it."""
+    """Tiered storage of a topic that is or was tiered."""
 
     mode: Mode
     state: str
@@ -276,15 +270,15 @@ class TieringShown:
     epoch: int
     """Number that increases when tiered storage is enabled or disabled."""
     location: str
-    """Permanent `<topic>/<cluster uuid>/<initial revision>`. A read replica has its source's."""
+    """Permanent `<topic>/<cluster uuid>/<initial revision>`, for a read replica that of its source."""
     url: str
     """`remote://<object storage>`."""
     is_paused: bool
-    """Whether uploads are paused on the whole cluster."""
+    """Whether all uploads of the cluster are paused."""
     hidden: str | None
-    """Why object storage is hidden. Null if it is shown."""
+    """Why object storage cannot be shown. Null if it can."""
     problem: ReconcilerError | None = None
-    """Error that hides object storage, if any."""
+    """Error that prevents the reads of object storage, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +292,7 @@ class TopicStorage:
 
     @property
     def problem(self) -> ReconcilerError | None:
-        """First error of the reads of object storage; `None` without one."""
+        """First error of the reads of object storage, if any."""
         whole = None if self.tiering is None else self.tiering.problem
         return whole or next(
             (partition.problem for partition in self.partitions if partition.problem is not None), None
@@ -306,7 +300,7 @@ class TopicStorage:
 
     @property
     def lag(self) -> int | None:
-        """Number of uploaded source offsets that a read replica lacks; `None` for other topics or if unknown."""
+        """Uploaded source offsets that a read replica lacks; `None` for other topics or if unknown."""
         if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
             return None
         if self.problem is not None or any(partition.remote is None and partition.end for partition in self.partitions):
@@ -324,7 +318,7 @@ class TopicStorage:
 
     @property
     def remote(self) -> TierUsage:
-        """Usage of object storage. Each record counts once."""
+        """Usage of object storage."""
         return TierUsage.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
 
     @property
@@ -380,7 +374,7 @@ COUNTER_HELP: Final[Mapping[str, str]] = MappingProxyType(
         "anomalies": "Findings of scrubs in object storage: missing objects and damaged manifests, mended or not.",
     }
 )
-"""Help texts of object storage counters of maintenance, named as in Redpanda after `cloud_storage_`."""
+"""Help text by object storage counter, named as in Redpanda after `cloud_storage_`."""
 
 LEVELS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -396,14 +390,14 @@ LEVELS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class RemoteVitals(NamedTuple):
-    """Object storage of a tiered topic."""
+    """Use of object storage by a tiered topic."""
 
     bytes: int
     segments: int
     pending_deletion: int
     """Number of segments marked for deletion."""
     log_bytes: int
-    """Size of the whole log in bytes. Each record counts once."""
+    """Size of the whole log in bytes."""
     pending_bytes: int | None
     """Size in bytes to upload; `None` if the topic is not uploaded."""
     lag: int | None = None
@@ -417,7 +411,7 @@ class PartitionVitals(NamedTuple):
     newest_ms: int | None = None
     """Latest timestamp in ms; `None` without records or if unknown."""
     copied: int | None = None
-    """End of a renumbered mirror in source offsets; `None` if offsets are equal."""
+    """End in source offsets; `None` if the mirror has the source's offsets."""
 
     @property
     def source_end(self) -> int:
@@ -429,14 +423,14 @@ NO_PARTITIONS: Final[Mapping[int, PartitionVitals]] = MappingProxyType({})
 
 
 class TopicVitals(NamedTuple):
-    """Measurements of one topic or mirror, summed over its partitions."""
+    """Totals of one topic or mirror."""
 
     address: Address
     partitions: int
     start: int
     end: int
     records: int
-    """Upper bound on Kafka, because compaction and transactions leave offsets without a record."""
+    """On Kafka an upper bound, because compaction and transactions leave offsets without a record."""
     bytes: int | None
     """Size in bytes; `None` without the permission."""
     source: Address | None = None
@@ -444,7 +438,6 @@ class TopicVitals(NamedTuple):
     remote: RemoteVitals | None = None
     """`None` if the topic was never tiered or object storage is hidden."""
     partition_vitals: Mapping[int, PartitionVitals] = NO_PARTITIONS
-    """Ends and timestamps of partitions with at least one write."""
 
     def count_lag(self, source: TopicVitals) -> int:
         """Return the number of source offsets that a mirror lacks."""
@@ -479,7 +472,7 @@ _MAX_TOPICS: Final = 1_000
 _MAX_PARTITIONS: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
-"""Maximum lags measured on a cluster. The first names are chosen."""
+"""Maximum number of lags measured on a cluster."""
 
 
 def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:
@@ -497,7 +490,7 @@ def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Measurements of one cluster. Resources beyond the limits are only counted."""
+    """Measurements of one cluster. Topics beyond the limits are only counted."""
 
     topics: int
     partitions: int
@@ -508,9 +501,9 @@ class Vitals:
     lags: Sequence[GroupLag] = ()
     unmeasured_groups: int = 0
     open_transactions: int | None = 0
-    """Number in partitions of measured topics, on Kafka of all topics. `None` without the permission."""
+    """Open transactions in measured topics, on Kafka in all topics. `None` without the permission."""
     pending_deletions: int = 0
     """Number of deleted topics whose data still exists."""
     pending_rewrites: int = 0
     levels: Mapping[str, float] = field(default_factory=dict)
-    """Gauges of this machine's cache by the names in `LEVELS`; empty without a cache."""
+    """Gauges of this machine's cache by the names in `LEVELS`."""

@@ -1,6 +1,6 @@
 """The MirrorLink and MirrorTopic kinds, and the filters that select mirrored topics.
 
-`*` matches every name, exclusions always win, and names without a match are excluded.
+`*` matches every name. Exclusions win. Names without a match are excluded.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ TIMESTAMPS: Final = "__consumer_timestamps"
 _CONFLUENT_PREFIXES: Final = ("_confluent", "__confluent")
 _TOOL_PREFIXES: Final = ("__", "mm2-")
 _TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
-"""Suffixes of MirrorMaker's topics. `heartbeats` is also a whole name."""
+"""Suffixes of MirrorMaker's topics, which also have the name `heartbeats`."""
 
 
 def filters_include(filters: Iterable[NameFilter], name: str) -> bool:
-    """Return whether filters include a topic or group, by full name."""
+    """Return whether filters include a topic or group of this full name."""
     matching = {name_filter.filter_type for name_filter in filters if matches_filter(name_filter, name)}
     return matching == {"include"}
 
 
 def matches_filter(name_filter: NameFilter, name: str) -> bool:
-    """Return whether one filter, including or excluding, matches a name."""
+    """Return whether a filter matches a name, to include or to exclude it."""
     if name_filter.pattern_type == "prefixed":
         return name.startswith(name_filter.name)
     return name_filter.name in {"*", name}
@@ -60,7 +60,7 @@ def is_never_mirrored(full_name: str) -> bool:
 
 
 def is_never_auto_created(full_name: str) -> bool:
-    """Return whether auto-create never creates the mirror. Schema topics can be mirrored by declaration."""
+    """Return whether auto-create never mirrors a topic. Only a declared mirror copies schema topics."""
     return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
 
 
@@ -72,7 +72,7 @@ def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
 
 
 def is_excluded_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
-    """Return whether a topic has the name of MirrorMaker's topics, and only `*` includes it."""
+    """Return whether a topic has a name of MirrorMaker's topics, and only `*` includes it."""
     name = split_name(full_name)[1]
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_SUFFIXES)):
         return False
@@ -88,7 +88,7 @@ ALWAYS_SYNCED: Final = (
     "message.timestamp.difference.max.ms",
     "message.timestamp.type",
 )
-"""Configs that always equal the source's. Every list of synced configs contains them."""
+"""Configs that every link syncs from the source."""
 
 SYNCED_BY_DEFAULT: Final = (
     *ALWAYS_SYNCED,
@@ -104,7 +104,7 @@ NEVER_SYNCED: Final = (
     "leader.replication.throttled.replicas",
     "replication.factor",
 )
-"""Configs that belong to the destination."""
+"""Configs of the destination, which are never synced."""
 
 _TIER_PREFIXES: Final = (
     "confluent.placement.",
@@ -118,7 +118,7 @@ _TIER_PREFIXES: Final = (
 
 
 def is_never_synced(key: str) -> bool:
-    """Return whether a config belongs to the destination, such as those for storage and local retention."""
+    """Return whether a config belongs to the destination, such as local retention."""
     return key in NEVER_SYNCED or key.startswith(_TIER_PREFIXES)
 
 
@@ -128,7 +128,7 @@ MirrorState = Annotated[
 
 
 class MirrorTopic(Model):
-    """Read-only copy of a topic. It is derived from its link, and cannot be declared itself."""
+    """Read-only copy of a topic, derived from its declared link."""
 
     kind: Literal["MirrorTopic"] = "MirrorTopic"
     cluster: PlainName = Field(description="The destination cluster, on which it lives.")
@@ -157,7 +157,7 @@ class MirrorTopic(Model):
 
 
 SYNC_MS: Final = 5_000
-"""Default interval in ms for syncing configs and rules (`topic.config.sync.ms`, `acl.sync.ms`)."""
+"""Default interval in ms for syncing configs and access rules."""
 _MIN_SYNC_MS: Final = 1_000
 
 
@@ -169,7 +169,7 @@ def _check_interval(interval_ms: int) -> int:
 
 
 class NameFilter(Model):
-    """Filter of names. Exclusions win."""
+    """Filter that includes or excludes names."""
 
     name: str = Field(min_length=1, description="A name, a prefix, or `*` for all.", examples=["*", "shop:eu:"])
     pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(fold_case)] = Field(
@@ -181,7 +181,7 @@ class NameFilter(Model):
 
 
 class AutoCreateSpec(Model):
-    """Mirrors that the link creates itself."""
+    """Automatic creation of mirrors by the link."""
 
     enabled: Flag = Field(default=False, description="Make mirrors of topics that the filters take.", examples=[True])
     filters: Many[NameFilter] = Field(
@@ -216,7 +216,7 @@ class ConsumerOffsetSyncSpec(Model):
 
 
 class AclFilter(Model):
-    """Filter of the ACLs to copy. Missing fields match anything."""
+    """Filter of the ACLs to copy. An absent field matches anything."""
 
     resource_type: str = Field(default="any", description="Kind of resource.", examples=["topic"])
     resource_name: str = Field(default="*", description="Its name.", examples=["shop:eu:orders"])
@@ -240,21 +240,21 @@ class AclSyncSpec(Model):
 
     @model_validator(mode="after")
     def _check_filters(self, info: ValidationInfo) -> AclSyncSpec:
-        # Clusters may have links without filters. They must be readable; their task reports MISCONFIGURATION_ERROR.
+        # A cluster's link may lack filters and must be readable; its task reports MISCONFIGURATION_ERROR.
         if info.context != KEPT:
             _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
         return self
 
 
 class TopicConfigSyncSpec(Model):
-    """Configs that the link syncs, and the interval."""
+    """Configs that the link syncs, and at which interval."""
 
     interval: Annotated[DurationMs, AfterValidator(_check_interval)] = Field(
         default=SYNC_MS, description="How often; at least 1s.", examples=["5s"]
     )
     include: Many[str] = Field(
         default=SYNCED_BY_DEFAULT,
-        validate_default=True,  # Sort the default list like a declared one, so that both are equal.
+        validate_default=True,  # Sorts the default like a declared list, so that both are equal.
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )
@@ -284,7 +284,7 @@ S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
 
 
 def _clear_filters(spec: S) -> S:
-    """Clear the filters of a disabled task, so that no change is planned for them."""
+    """Clear the filters of a disabled task, which cause no change."""
     if not spec.enabled and spec.filters:
         object.__setattr__(spec, "filters", ())
     return spec
@@ -476,7 +476,7 @@ class MirrorLinkSpec(Model):
 
 
 class MirrorLink(Model):
-    """Link that mirrors topics of another cluster. It belongs to the destination."""
+    """Link that mirrors topics of another cluster, declared at the destination."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["MirrorLink"] = Field(default="MirrorLink", description="What this document declares.")
@@ -506,7 +506,7 @@ class MirrorLink(Model):
         return self.metadata.cluster
 
     def mirrors(self) -> tuple[MirrorTopic, ...]:
-        """Return the declared mirrors in their order."""
+        """Return the declared mirrors."""
         return tuple(self._make_mirror(entry) for entry in self.spec.mirror_topics)
 
     def _make_mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:
@@ -523,6 +523,6 @@ class MirrorLink(Model):
 
 
 def explain_fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
-    """Explain why a topic (cluster, full name) cannot be restored from a mirror with fewer partitions."""
+    """Explain why a topic (cluster, full name) cannot be restored: its mirror has fewer partitions."""
     what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
     return f"{what}: it has {pluralize(needed, 'partition')}, and {mirror[1]} {has:,}"

@@ -1,4 +1,4 @@
-"""Entries, states, positions and transitions of mirrors and links, and the data that a link syncs."""
+"""Entries, states and transitions of mirrors and links, and the data that a link syncs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from reconciler.resources.mirror_link import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """Source topic; `configs` are set or inherited, without the cluster's defaults.
+    """Source topic.
 
-    `incarnation` distinguishes it from recreated topics of its name; `None` if the platform cannot.
+    `configs` are set or inherited, without the cluster's defaults. `incarnation` is its topic id, if known.
     """
 
     partitions: int
@@ -47,11 +47,11 @@ SOURCE_TOPIC_ID_CHANGED: Final = "SOURCE_TOPIC_ID_CHANGED"
 UNEXPECTED_TRUNCATION: Final = "UNEXPECTED_TRUNCATION"
 """The source was truncated below the copied offset."""
 MIRROR_TRUNCATED: Final = "MIRROR_TRUNCATED"
-"""The mirror's own cluster lost copied records."""
+"""The destination lost copied records."""
 RECORDS_REFUSED: Final = "RECORDS_REFUSED"
-"""The mirror's own cluster rejects the copy. Mirroring resumes when the cause is removed."""
+"""The destination rejects copied records. Mirroring resumes when the cause is removed."""
 SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
-"""The source does not exist. It may return until the link's timeout."""
+"""The source does not exist. The mirror fails after the link's timeout unless the source returns."""
 
 NEVER_FETCHED: Final = -1
 """Fetch offset of a partition before its first copied record."""
@@ -59,7 +59,7 @@ NEVER_FETCHED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Problem with a code (`SOURCE_TOPIC_ID_CHANGED`, `CONSUMER_GROUP_IN_USE_ERROR`) and a message."""
+    """Problem of a mirror or link, with a code such as `SOURCE_TOPIC_ID_CHANGED`."""
 
     code: str
     message: str
@@ -76,7 +76,7 @@ class Trouble:
 
 
 def stamp_trouble(trouble: Trouble | None, now_ms: int) -> Trouble | None:
-    """Return a trouble with its start time. A missing start time becomes `now_ms`."""
+    """Return a trouble whose missing start time becomes `now_ms`."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
 
@@ -85,7 +85,6 @@ class ObservedMirror:
     """Mirror as its cluster reports it."""
 
     cluster: str
-    """Destination cluster."""
     name: str
     """Full name, including the link's prefix."""
     topic_id: str
@@ -97,25 +96,25 @@ class ObservedMirror:
     status: MirrorStatus
     partitions: int
     since_ms: int = 0
-    """Time in ms of entry into the current state; 0 if unknown, for example after a pause of its link."""
+    """Time in ms of entry into the state; 0 if unknown."""
     source_topic_id: str | None = None
     operation: Operation | None = None
     trouble: Trouble | None = None
     """Why the mirror cannot fetch, why it failed, or what its transition waits for."""
     stopped_by: str | None = None
-    """Verb that stopped it: `promote`, `failover`, `reverse-and-start` or `reverse-and-pause`."""
+    """Verb that stopped the mirror, such as `promote` or `failover`."""
     is_automatic: bool = False
-    """Whether auto-create of the link created it."""
+    """Whether the link created the mirror by auto-create."""
     first_copy_done: bool = False
     begins: Mapping[int, int] | None = None
-    """First offsets of its partitions, if they differ from the source's."""
+    """First offset by partition, if offsets differ from the source's."""
     is_untouched: bool = False
     """Whether a restore was cancelled before it changed a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedLink:
-    """Link as its destination reports it; `declared` omits its mirrors."""
+    """Link as its destination reports it. `declared` omits the mirrors."""
 
     declared: MirrorLink
     id: str
@@ -123,7 +122,7 @@ class ObservedLink:
     trouble: Trouble | None = None
     tasks: Mapping[str, Trouble] = field(default_factory=dict)
     source_cluster_id: str | None = None
-    """Id of the source cluster at creation; no other is followed. Null before the first connection."""
+    """Id of the source cluster at the first connection; the link rejects other clusters. Null before it."""
 
     @property
     def name(self) -> str:
@@ -135,7 +134,7 @@ class ObservedLink:
 class Position:
     """Position of a partition of a current or former mirror.
 
-    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`.
+    Records below `fetched` were copied from topic `source_topic_id` in leader epochs `source_epochs`.
     """
 
     start: int
@@ -145,16 +144,16 @@ class Position:
     source_epochs: tuple[tuple[int, int], ...] = ()
     fetched: int = NEVER_FETCHED
     is_renumbered: bool = False
-    """Whether its offsets differ from those of its source."""
+    """Whether offsets differ from those of the source."""
 
 
 Positions: TypeAlias = Mapping[int, Position]
-"""Positions by partition. Partitions without any write are absent."""
+"""Positions by partition, without partitions that were never written."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetStretch:
-    """Offsets of one partition from `start` to before `stop`. Not every offset has a record."""
+    """Offsets `start` to `stop` - 1 of one partition. Not every offset has a record."""
 
     partition: int
     start: int
@@ -201,7 +200,7 @@ def build_side_topic_name(full_name: str) -> str:
 
 
 WithDiverged: TypeAlias = Literal["refuse", "drop", "keep"]
-"""Handling of records that the mirror never received in a restore: fail, drop, or copy to a separate topic."""
+"""What a restore does with records that the mirror never received: fail, drop, or copy to another topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +215,13 @@ class ForeignRecords:
     records: int
 
     def __str__(self) -> str:
-        """Return the displayed text, such as `partition 0, offsets 5 to 7: 2 records`."""
         last = self.end - 1
         where = f"offset {self.start:,}" if last == self.start else f"offsets {self.start:,} to {last:,}"
         return f"partition {self.partition}, {where}: {self.records:,} {'record' if self.records == 1 else 'records'}"
 
 
 def find_agreed_end(earlier: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
-    """Return the first offset, at most `upto`, at which two lists of (epoch, first offset) differ."""
+    """Return the first offset, at most `upto`, at which two lists of (leader epoch, first offset) differ."""
     borders = sorted({start for _, start in (*earlier, *now) if start < upto})
     return next((start for start in borders if _find_epoch(earlier, start) != _find_epoch(now, start)), upto)
 
@@ -240,19 +238,18 @@ STOPPED: Final = "STOPPED"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Requested promotion, reversal or restore; `id` is the same on both clusters.
+    """Requested promotion, reversal or restore.
 
     A promotion or reversal must reach the offsets `ends`; a restore truncates to them. `None` means not yet known.
     """
 
     id: str
     verb: str
-    """Verb in progress if it takes several steps."""
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
-    """Handling of records that the mirror never received in a restore; `None` truncates them."""
+    """What a restore does with records that the mirror never received; `None` truncates them."""
     approved: tuple[OffsetStretch, ...] | None = None
-    """Largest ranges that a restore may truncate; `None` means no limit."""
+    """Ranges that a restore may truncate; `None` means no limit."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -278,11 +275,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """Stored entry of a mirror; `compute_mirror_status` combines its `state` with the link's.
+    """Stored entry of a mirror.
 
-    `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, which must
-    not
-    be repeated.
+    `compute_mirror_status` combines `state` with the link's state. `rules` are the access rules that the link copied,
+    by path. `ended` are ids of finished operations, which must not be repeated.
     """
 
     link_id: str
@@ -302,7 +298,7 @@ class MirrorEntry:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether mirroring has ended, so that the topic is an ordinary one."""
+        """Return whether mirroring has ended, so that the topic is an ordinary topic."""
         return self.state == STOPPED
 
     def to_json(self) -> Json:
@@ -357,10 +353,10 @@ class MirrorEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """Stored entry of a link on its destination; `declared` are its other declared fields, unchanged.
+    """Stored entry of a link on its destination.
 
-    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`. `rules` are the access rules that it copied to
-    namespaces, by path.
+    `declared` are its other fields as declared. `trouble` is the reason for the status UNAVAILABLE or FAILED. `rules`
+    are access rules copied to namespaces, by path.
     """
 
     id: str
@@ -419,7 +415,7 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# Pure transitions of a mirror. States that a link causes (paused, unreachable, broken) are stored only in the link.
+# States that a link causes (paused, unreachable, broken) are stored only in the link.
 # `named_link` is the link with its name; `None` if it was deleted.
 
 
@@ -445,7 +441,7 @@ def compute_link_status(link: LinkEntry) -> LinkStatus:
 
 
 def compute_mirror_status(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
-    """Return the displayed status of a mirror, which includes its link's; `None` means a deleted link."""
+    """Return the displayed status of a mirror, which its link may determine. `link` is `None` if deleted."""
     own_status = MirrorStatus(mirror.state)
     if own_status not in {_M.ACTIVE, _M.PAUSED}:
         return own_status
@@ -472,7 +468,7 @@ def find_status_start(mirror: MirrorEntry, link: LinkEntry | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TransitionRequest:
-    """Time of a request, and the id of its operation if it takes several steps."""
+    """Time of a request, and the operation's id for a verb with several steps."""
 
     now_ms: int
     operation: str = ""
@@ -480,13 +476,13 @@ class TransitionRequest:
     """Whether the source of a reversal accepts records again."""
 
 
-def ask(
+def apply_verb_request(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
-    """Return the entry of a mirror after a request.
+    """Return the entry of a mirror after a request for a lifecycle verb.
 
     Raises:
-        UserError: The mirror's state does not allow the verb; the hint lists the allowed verbs.
+        UserError: The mirror's state does not allow the verb.
     """
     status = compute_mirror_status(mirror, None if named_link is None else named_link[1])
     is_suspended = mirror.operation is not None and status is _M.PAUSED
@@ -504,7 +500,7 @@ def find_next_status(full_name: str, status: MirrorStatus, verb: str, condition:
     """Return the mirror status to which a lifecycle verb leads.
 
     Raises:
-        UserError: The status does not allow the verb; the hint lists the allowed verbs.
+        UserError: The status does not allow the verb.
     """
     return MIRROR.apply_verb(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
@@ -531,7 +527,7 @@ _MAX_ENDED: Final = 8
 def check_reversible(full_name: str, other: str, named_link: NamedObjects | None) -> None:
     """Reject a reversal or restore over a link that is not bidirectional or has a prefix.
 
-    `other` is the topic on the other cluster, whose link may have the prefix.
+    `other` is the full name on the other cluster.
     """
     declared = {} if named_link is None else named_link[1].declared
     if declared.get("mode") != "bidirectional":
@@ -558,9 +554,10 @@ def join_peer(
     of: tuple[Peer, LinkEntry],
     begun: tuple[Operation, int],
 ) -> MirrorEntry:
-    """Return the entry of an ordinary topic that becomes the mirror of its own mirror. Idempotent.
+    """Return the entry of an ordinary topic that becomes the mirror of its own mirror, as in a reversal.
 
-    `mirror` is its former entry as a mirror, `status` its displayed status, `begun` the operation and its start in ms.
+    Idempotent. `mirror` and `status` are the topic's former entry and status as a mirror. `begun` is the operation and
+    its start in ms.
 
     Raises:
         UserError: The topic is a mirror, its link is one-way or has a prefix, or the operation has ended.
@@ -591,7 +588,7 @@ def join_peer(
 
 
 def set_end_offsets(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
-    """Set the end offsets of the mirror's operation. Existing ones do not change.
+    """Set the end offsets of the mirror's operation, unless they are already set.
 
     Raises:
         UserError: The operation has ended.
@@ -601,7 +598,7 @@ def set_end_offsets(full_name: str, mirror: MirrorEntry, operation: str, ends: M
 
 
 def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
-    """Return a mirror's entry in the next state of its operation. It is unchanged if already in that state.
+    """Return a mirror's entry in state `to` of its operation. Idempotent.
 
     Raises:
         UserError: The operation has ended, or the table has no such transition.
@@ -626,7 +623,7 @@ _OPERATION_ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
 
 
 def require_operation(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
-    """Return the operation of a mirror.
+    """Return the mirror's operation with this id.
 
     Raises:
         UserError: The operation has ended.
@@ -645,9 +642,9 @@ def operation_over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 def set_mirror_trouble(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
-    """Return a mirror's entry with this trouble, unless it is stopped; `fails` sets it to FAILED.
+    """Return a mirror's entry with this trouble, and with state FAILED if `fails`.
 
-    Nothing changes if `operation` is set and has ended.
+    A stopped mirror does not change, nor does one whose `operation` has ended.
     """
     if mirror.is_stopped or mirror.state == _M.FAILED:
         return mirror
@@ -659,7 +656,7 @@ def set_mirror_trouble(
 
 
 def set_link_trouble(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
-    """Return a link's entry with its reachability: ACTIVE, UNAVAILABLE or FAILED."""
+    """Return a link's entry with a status and its reason."""
     return replace(link, status=status.value, trouble=_keep_first_time(link.trouble, trouble))
 
 
@@ -671,19 +668,18 @@ def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> Lin
 
 
 def _keep_first_time(before: Trouble | None, now: Trouble | None) -> Trouble | None:
-    """Return a trouble with the time of its first occurrence."""
     if before is None or now is None or before.code != now.code:
         return now
     return replace(now, since_ms=before.since_ms)
 
 
 def set_first_offsets(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror's entry with the first offsets of its partitions. Stored offsets do not change."""
+    """Return a mirror's entry with first offsets by partition, unless they are already stored."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
 def is_verb_done(mirror: MirrorEntry, verb: str) -> bool:
-    """Return whether a mirror's verb was already executed, for a caller that lost the response."""
+    """Return whether a verb was already executed, for a caller that lost the response."""
     match verb:
         case "failover":
             return mirror.state == _M.STOPPED
@@ -718,7 +714,7 @@ def create_link_entry(name: str, existing: LinkEntry | None, new: LinkEntry) -> 
 
 
 def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
-    """Return the entry of a link with another declaration. Its id, source and state do not change.
+    """Return a link's entry with another declaration, but the same id, source and state.
 
     Raises:
         UserError: The declaration is incomplete.
@@ -729,13 +725,13 @@ def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
 
 
 def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> None:
-    """Raise a `StalePlanError` if a link is not the planned one; a `link_id` of `None` allows any link."""
+    """Raise `StalePlanError` if a link does not have the planned id. `None` allows any link."""
     if link is not None and link_id not in {None, link.id}:
         raise StalePlanError(f"link {name} was deleted and created again after it was read", hint="Plan again.")
 
 
 def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
-    """Raise a `SourceChangedError` if the mirror's source was recreated."""
+    """Raise `SourceChangedError` if the mirror's source was recreated."""
     if source.incarnation is None or mirror.source_topic_id in {None, source.incarnation}:
         return
     message = f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
@@ -760,7 +756,7 @@ def check_own_configs(full_name: str, synced: Iterable[str], keys: Iterable[str]
 
 
 def build_mirror_name(source: str, link: LinkEntry) -> str:
-    """Return the name of a topic's mirror: namespace, the link's prefix, and the topic's own name."""
+    """Return the full name of a source's mirror: namespace, the link's prefix, and topic name."""
     namespace, own = split_name(source)
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
@@ -780,8 +776,8 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObject
     """Reject the deletion of a mirror in its current state.
 
     Raises:
-        UserError: It is being promoted, reversed or restored.
-        BlockedError: Auto-create would create it again, because the link's filters match it.
+        UserError: The mirror is being promoted, reversed or restored.
+        BlockedError: Auto-create would create the mirror again.
     """
     status = compute_mirror_status(mirror, None if named_link is None else named_link[1])
     if "delete" not in MIRROR.list_legal_verbs(status):
@@ -828,7 +824,7 @@ def match_auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str
 
 
 def clean_filters(name: str, declared: Json) -> Json:
-    """Return a link's declaration without filters of disabled tasks. Enabled tasks need filters (F-C-023)."""
+    """Return a link's declaration without the filters of disabled tasks (F-C-023)."""
     cleaned = dict(declared)
     for task in (AUTO_CREATE, OFFSETS):
         task_spec = cleaned.get(task)
@@ -849,12 +845,11 @@ class OfferedTopic:
     topic: SourceTopic
     is_mirror: bool = False
     is_readable: bool = True
-    """Whether the link may read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Committed offset of a group on a partition, with its metadata."""
+    """Committed offset of a group on a partition, with the commit's metadata."""
 
     offset: int
     metadata: str = ""
@@ -870,26 +865,26 @@ class GroupOffsetsResult:
 
     is_changed: bool = False
     is_clamped: bool = False
-    """Whether offsets beyond the mirror's end were set to that end. They must be copied again."""
+    """Whether offsets were limited to the mirror's end, so that they must be copied again."""
     reading: tuple[str, ...] = ()
-    """Mirrors that the group reads on this cluster. If there are any, nothing was copied."""
+    """Mirrors that the group reads on this cluster. If there are any, no offset was copied."""
     own: tuple[str, ...] = ()
-    """Mirrors with unchanged offsets, because the group itself committed them on this cluster."""
+    """Mirrors whose offsets the group itself committed on this cluster, so that they were not changed."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Operations of access rules of one topic or namespace by path (`resources/acls.py`)."""
+"""Operations by path of access rule (`resources/acls.py`), for one topic or namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Access rules by full name. Names without rules are absent."""
+    """Access rules by full name."""
 
     topics: Mapping[str, RuleFields] = field(default_factory=dict)
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
 
 
-# As in Kafka, an absent field of an ACL filter matches anything. A filter takes only the matching operations of a rule.
+# A filter takes only the matching operations of a rule.
 
 
 _ANY: Final = frozenset({"any", "*"})
@@ -899,7 +894,7 @@ PREFIXED: Final = "prefixed"
 
 
 def filter_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
-    """Return the access rules that a link's filters match. Names without any are absent."""
+    """Return the access rules that a link's filters match."""
     topics = {name: _take_rules(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
     namespaces = {name: _take_rules(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
     return AccessRules(
@@ -940,7 +935,7 @@ def _resolve_pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str
 
 def _matches_pattern(acl_filter: AclFilter, kind: str, name: str) -> bool:
     pattern_type = acl_filter.pattern_type.lower()
-    if pattern_type == "match":  # `match` includes every rule that applies to a resource of that name.
+    if pattern_type == "match":  # As in Kafka, `match` selects every rule that applies to that name.
         return acl_filter.resource_name == "*" or (
             acl_filter.resource_name.startswith(name) if kind == PREFIXED else acl_filter.resource_name == name
         )
@@ -961,7 +956,7 @@ def plan_rule_changes(
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
     """Return the changes to the current rules, and the rules that the link owns afterwards, by path.
 
-    `before` are the rules that it owned. A link owns only rules that it created, and deletes them with the source's.
+    `before` are the rules that the link owned. A link owns, and later deletes, only rules that it created.
     """
     changes: dict[str, tuple[str, ...] | None] = {}
     own: dict[str, tuple[str, ...]] = {}

@@ -66,7 +66,7 @@ class MountingSpec(Model):
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
             raise build_refusal_error(FieldProblem("a timeout must be more than 0", hint=hint))
-        return None if timeout == UNLIMITED else timeout  # Jobs would treat -1 as an elapsed time.
+        return None if timeout == UNLIMITED else timeout  # Jobs treat -1 as an elapsed time.
 
 
 class Mounting(Model):
@@ -91,7 +91,7 @@ class Mounting(Model):
 
     @property
     def full_name(self) -> str:
-        """Namespace and name of the mounting."""
+        """Namespace and name of the Mounting."""
         return join_name(self.metadata.namespace, self.metadata.name)
 
     @property
@@ -112,7 +112,7 @@ class Mounting(Model):
 
 @dataclass(frozen=True, slots=True)
 class RecoverableTopic:
-    """Topic in object storage that can be recovered. Sizes are those of the copy."""
+    """Topic in object storage that can be recovered, with sizes of its uploaded records."""
 
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, including the namespace."""
@@ -120,26 +120,26 @@ class RecoverableTopic:
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Effective configs, including inherited ones."""
+    """Effective configs, including inherited configs."""
     bytes: int = 0
     records: int = 0
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """(first offset, next offset to upload) by partition; absent if nothing was uploaded."""
+    """(first offset, next offset to upload) by partition with uploads."""
     ages: tuple[tuple[int, int], ...] = ()
-    """(newest timestamp in ms, size in bytes) of its segments, or of runs of segments."""
+    """(newest timestamp in ms, size in bytes) of segments or runs of segments."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Part of `configs` that the topic set itself."""
+    """Configs in `configs` that the topic itself set."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """Cluster defaults at the topic's creation, including overridden ones."""
+    """Cluster defaults at the topic's creation, including overridden defaults."""
     uploaded_ms: int | None = None
     """Time of the last segment upload in ms, by record timestamps; `None` without uploads."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Next offset to read by group and partition, from the lost cluster's backup."""
+    """Next offset to read by group and partition, from the lost cluster's metadata."""
     groups_error: UserError | None = None
     """Why the group offsets are unusable."""
 
     def list_clamped_offsets(self) -> tuple[ClampedOffset, ...]:
-        """Return the committed offsets beyond the uploaded end. They are reset to that end."""
+        """Return the committed offsets beyond the uploaded end, which are reset to that end."""
         ends = {number: end for number, (_, end) in self.ends.items()}
         return tuple(
             ClampedOffset(group, number, offset, ends.get(number, 0))
@@ -160,7 +160,7 @@ class ClampedOffset:
 
 
 Recoveries: TypeAlias = Mapping[Address, RecoverableTopic | UserError]
-"""Object storage's contents for a new topic by address, or the error if it cannot be created."""
+"""What object storage has for each new topic, or why the topic cannot be created."""
 
 
 MIGRATING: Final = "MIGRATING"
@@ -169,39 +169,39 @@ MIGRATING: Final = "MIGRATING"
 
 @dataclass(frozen=True, slots=True)
 class MountableTopic:
-    """Topic that was detached at least once. Sizes are from its last detachment."""
+    """Topic that was unmounted at least once, with sizes at its last unmount."""
 
     location: str
-    """Permanent `<topic>/<cluster uuid>/<initial revision>`, including the namespace."""
+    """Permanent `<topic>/<cluster uuid>/<initial revision>`. The topic includes the namespace."""
     full_name: str
-    """Name at its creation, under which it is mounted. Aliases are not stored."""
+    """Name at creation, which is the default name of a mount."""
     state: Literal["detached", "claimed", "mounted"]
     owner: str | None
-    """Id of the cluster that mounts or has mounted it; if detached, of its last cluster."""
+    """Id of the current or last cluster."""
     name: str
     """Current or last name on the owner's cluster."""
     partitions: int | None = 0
-    """`None`, as of `records` and `bytes`: only the platform can read it."""
+    """`None` if only the platform can read the topic, as for `records` and `bytes`."""
     records: int | None = 0
-    """Number of records in object storage, without those that its owner did not upload."""
+    """Number of uploaded records."""
     bytes: int | None = 0
     at_ms: int | None = None
-    """Time in ms of entry into its state."""
+    """Time in ms of entry into the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountSource:
-    """Topic that a planned mounting attaches."""
+    """Topic that a planned Mounting mounts."""
 
     location: str
     recoverable: RecoverableTopic | None
-    """Topic in object storage; `None` if it is still attached, or if only the platform can read it."""
+    """Topic in object storage; `None` if it is still on a cluster, or only the platform can read it."""
     unmounts: Address | None = None
-    """Mounting of this plan that detaches the topic."""
+    """Mounting that first unmounts the topic in this plan, if any."""
 
     @property
     def is_content_unknown(self) -> bool:
-        """Whether the topic is detached and only the platform can read it."""
+        """Whether the topic is unmounted and only the platform can read it."""
         return self.recoverable is None and self.unmounts is None
 
 
@@ -211,17 +211,16 @@ class RemountedTopic:
 
     location: str
     topic: Address | None
-    """Current address; `None` on a cluster that was not read."""
+    """Current address; `None` if its cluster was not read."""
     owner: str
     name: str
 
     def __str__(self) -> str:
-        """Return the address, or the name and the cluster."""
         return self.topic or f"{self.name} on cluster {self.owner}"
 
 
 Mounts: TypeAlias = Mapping[Address, MountSource | UserError]
-"""Topic to attach, or the error, by address of a mounting whose topic is not attached."""
+"""Topic to mount or error, by address of a Mounting whose topic is not on its cluster."""
 
 
 Direction: TypeAlias = Literal["inbound", "outbound"]
@@ -235,7 +234,7 @@ class Migrant:
     full_name: str
     location: str
     mounting: str | None
-    """Mounting that started it; null for a command."""
+    """Mounting that started the migration. Null if a command did."""
     partitions: int | None = None
     """Null if the topic is not on the cluster."""
     is_closed: bool = False
@@ -244,36 +243,36 @@ class Migrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """Migration of one cluster in its current state."""
+    """A mount or unmount of topics on one cluster."""
 
     id: int
     """Unique within the cluster."""
     direction: Direction
     """`inbound` is a mount, `outbound` an unmount."""
     state: str
-    """A `lifecycles.MigrationState`, whose table lists the allowed verbs."""
+    """A `lifecycles.MigrationState`."""
     topics: tuple[Migrant, ...]
     created_ms: int
     completed_ms: int | None = None
     """Null until the migration has ended."""
     bytes_left: int | None = None
-    """Stored size in bytes to upload. Null for a mount, or if everything is uploaded."""
+    """Bytes to upload. Null for a mount, or if all is uploaded."""
     is_automatic: bool = True
-    """Whether the migration continues from state to state without commands."""
+    """Whether the migration continues without commands."""
     by_jobs: bool = False
-    """Whether jobs of an apply execute it. No other process continues it."""
+    """Whether jobs of an apply execute the migration, and no other process continues it."""
     waits: tuple[str, ...] = ()
-    """Known reasons for a wait."""
+    """Reasons why the migration waits."""
 
 
 def explain_release(release: str, *, is_mounted: bool) -> str:
-    """Return the hint for a topic that another cluster has or mounts; command `release` is the last resort."""
+    """Return the hint for a topic that another cluster has or mounts. `release` is the command of last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
     return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is lost permanently: {release}"
 
 
 Phase: TypeAlias = Literal["whole", "prepare", "finish"]
-"""Part of a manual migration. `prepare` ends while prepared topics are still served; `finish` does the rest."""
+"""Part of a migration that a command requests. After `prepare`, topics are still served; `finish` does the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +289,7 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
 _NO_LIMIT_UNLESS_SET: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
 _NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
-"""Configs whose presence changes other rules at any value, so that they have no default to pin."""
+"""Configs with an effect at any value, so that no value is equivalent to unset."""
 
 
 def pin_configs(
@@ -301,9 +300,8 @@ def pin_configs(
 ) -> dict[str, str]:
     """Return the configs that a topic must set to keep its behavior below the levels in `around`.
 
-    `own` are the configs it set, `effective` all that applied; others had the defaults of `known`. Repeats until no
-    config
-    is missing, because a config can hide its synonyms.
+    `own` are the configs that the topic set, `effective` all that applied; others had the defaults of `known`. Repeats
+    until no config is missing, because a config can hide its synonyms.
     """
     pins = dict(own)
     while missing := {
@@ -343,7 +341,7 @@ def _find_default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
 
 
 def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
-    """Return the configs that restore the former tiered storage. An unset config cannot be pinned by value."""
+    """Return the configs that restore the former tiered storage."""
     pins: dict[str, str] = {}
     if (switches := read_switches(before)) != read_switches(now):
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
@@ -351,7 +349,7 @@ def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
         pins["remote.log.disable.policy"] = policy
     limits, now_limits = _list_limits(read_targets(before)), _list_limits(read_targets(now))
     changed = {key: _format_limit(limit) for key, limit in limits.items() if limit != now_limits[key]}
-    # The local target also raises the total, so it is enough to pin the local one.
+    # The local limit also raises the total limit, so the local limit is enough.
     return pins | ({key: value for key, value in changed.items() if "local" in key} or changed)
 
 
@@ -369,10 +367,7 @@ def _format_limit(value: int | None) -> str:
 
 
 def drop_origins(configs: Configs) -> dict[str, str]:
-    """Return the values without origins, for the cluster that mounts the topic.
-
-    A default local target is capped at the total.
-    """
+    """Return the values of configs, without origins. A default local limit is capped at the total limit."""
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
     if key in configs and configs[key][1] == CLUSTER:
@@ -386,10 +381,10 @@ class StoredTopics:
     """Contents of object storage for a plan."""
 
     recoveries: Recoveries = field(default_factory=dict)
-    """New topics to create from object storage."""
+    """Topics to create from object storage."""
     mounts: Mounts = field(default_factory=dict)
-    """Topics that mountings attach."""
+    """Topics that Mountings mount."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """Locations of recorded topics that a command unmounted. Orders include other topics whose names they use."""
+    """Locations of recorded topics that a command unmounted, and of unmounted topics with an order's name."""
     mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)
     """Recorded topics that a command mounted under another name."""

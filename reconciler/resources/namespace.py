@@ -22,7 +22,7 @@ from reconciler.resources.configs import Configs
 
 
 class Quotas(Model):
-    """Limits of a namespace including nested ones. Plans check them, and reject growth beyond them."""
+    """Limits of a namespace, including nested namespaces. Plans reject growth beyond them."""
 
     topics: Count | None = Field(default=None, description="Most topics, nested tiers included.", examples=[100])
     partitions: Count | None = Field(default=None, description="Most partitions, all topics together.", examples=[2000])
@@ -69,7 +69,7 @@ class NamespaceSpec(Model):
 
 
 class Namespace(Model):
-    """Hierarchical group of topics. Declaring one creates every level above it."""
+    """Hierarchical group of topics. A declared namespace also creates its parents."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Namespace"] = Field(default="Namespace", description="What this document declares.")

@@ -1,6 +1,6 @@
-"""Owners of a cluster's resources: which workspace owns a key, and how it takes or releases keys. Pure.
+"""Owners of a cluster's resources, and how a workspace takes or releases keys. Pure.
 
-For each key, platforms store the lineage of the state that owns it, and for each lineage its workspace.
+Platforms store by key the lineage of the owner's state, and by lineage the workspace.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ class ResourceOwner:
     workspace: str
     environment: str | None
     lineage: str
-    """Permanent id of the state; empty until the state exists."""
+    """Permanent id of the state; empty before it exists."""
     state: str
     """Location of the state, without credentials."""
 
     @classmethod
     def create(cls, workspace: str, environment: str | None, lineage: str, location: str) -> ResourceOwner:
-        """Return the owner. Credentials and query parameters are removed from the location."""
+        """Return the owner, without credentials and query parameters in its location."""
         return cls(workspace, environment, lineage, _CREDENTIALS.sub("", location.partition("?")[0]))
 
     def is_same(self, other: ResourceOwner) -> bool:
-        """Return whether both have the same lineage or, if the state was recreated, the same name and location."""
+        """Return whether both have the same lineage, or the same name and location of a recreated state."""
         if self.lineage and self.lineage == other.lineage:
             return True
         mine, theirs = ((owner.workspace, owner.environment, owner.state) for owner in (self, other))
         return mine == theirs
 
     def __str__(self) -> str:
-        """Return the displayed text."""
         where = f" in environment {self.environment!r}" if self.environment is not None else ""
         return f"workspace {self.workspace!r}{where} (state {self.state})"
 
@@ -55,7 +54,7 @@ class ResourceOwner:
 
 
 def build_owner_key(address: Address, resource: object = None) -> str | None:
-    """Return the key of a resource's owner on its cluster, or `None` if it cannot have one.
+    """Return the key under which a cluster stores a resource's owner; `None` if it stores none.
 
     A topic, its mirror and its mounting share a key. Clusters have no owner.
     """
@@ -78,10 +77,10 @@ class Owners:
     workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
     lineages_by_key: Mapping[str, str] = field(default_factory=dict)
     unsupported_reason: str | None = None
-    """Why this cluster does not store owners; `None` if it does."""
+    """Why this cluster cannot store owners; `None` if it can."""
 
     def find_owner(self, key: str) -> ResourceOwner | None:
-        """Return the owner of a key; `None` if it is free or unknown."""
+        """Return the owner of a key, if known."""
         lineage = self.lineages_by_key.get(key)
         return None if lineage is None else self.workspaces.get(lineage)
 
@@ -96,20 +95,20 @@ NOBODY: Final = Owners()
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """All keys that a workspace owns afterwards. Its other keys become free. Applied completely or not at all."""
+    """All keys that a workspace owns afterwards; its other keys become free. Applied completely or not at all."""
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
-    """Owner that may lose the key, by key; `None` if the key must be free."""
+    """Key to take → owner that may lose it, or `None` if the key must be free."""
     keep: Collection[str] = ()
-    """Other keys that the workspace continues to own unless another owns them."""
+    """Keys that the workspace continues to own unless another workspace took them."""
     makes_cluster: bool = False
-    """Whether to create the cluster first. If several processes create it, one owns the keys."""
+    """Whether to create the cluster first."""
 
     def compute_changes(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
         """Return the new lineage of each changed key (`None` frees it), and the keys of `take` that others own.
 
-        `held` are the current owners. If others own a key of `take`, nothing changes.
+        If others own a key of `take`, nothing changes.
         """
         refused = dict(self._find_refused(held))
         if refused:
@@ -134,7 +133,7 @@ class OwnerChange:
     def find_changed_workspaces(
         self, held: Owners, changes: Mapping[str, str | None]
     ) -> dict[str, ResourceOwner | None]:
-        """Return the workspace entries to write. An entry is `None` for a workspace without keys."""
+        """Return the workspaces to write by lineage; `None` removes one that no longer owns keys."""
         what = {**held.lineages_by_key, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}
         gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.workspaces if lineage not in used}

@@ -30,7 +30,7 @@ class LocalRetentionSpec(RetentionSpec):
 
 
 class TieringPolicySpec(Model):
-    """Settings of a policy. The platform decides absent ones."""
+    """Settings of a policy. The platform decides absent settings."""
 
     remote_write: Flag | None = Field(default=None, description="Upload to object storage.", examples=[True])
     remote_read: Flag | None = Field(default=None, description="Read from object storage.", examples=[True])
@@ -77,11 +77,11 @@ class TieringPolicy(Model):
         return
 
 
-# Rules of Redpanda. Kafka's configs (KIP-405, KIP-950) apply where Redpanda's are not set.
+# Rules of Redpanda. Kafka's configs (KIP-405, KIP-950) apply if Redpanda's are not set.
 
 
 Configs: TypeAlias = Mapping[str, tuple[str, str]]
-"""(value, origin) by config. The origin `cluster` marks defaults of the cluster."""
+"""(value, origin) by config. Cluster defaults have the origin `cluster`."""
 
 CLUSTER: Final = "cluster"
 RETAIN: Final = "retain"
@@ -110,14 +110,14 @@ _LOCAL_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Whether a topic uploads to and fetches from object storage."""
+    """Whether a topic uploads to, and fetches from, object storage."""
 
     write: bool
     read: bool
 
     @property
     def is_off(self) -> bool:
-        """Return whether upload and fetch are off, which KIP-950 calls disabled."""
+        """Return whether upload and fetch are off."""
         return not (self.write or self.read)
 
 
@@ -137,7 +137,7 @@ class Targets:
 
 
 def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
-    """Apply a nearer level's configs, which override the effective ones and their synonyms."""
+    """Apply the configs of a lower level, which override the `effective` configs and their synonyms."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
             for hidden in _HIDDEN_BY[word]:
@@ -178,7 +178,7 @@ def explain_switches(configs: Configs) -> Mapping[str, str]:
 
 
 def read_disable_policy(configs: Configs) -> str:
-    """Return the effect of disabling on remote data: `retain`, unless `delete` is set (F-K-052)."""
+    """Return what disabling does with remote data: `retain`, unless `delete` is set (F-K-052)."""
     policy = configs.get("remote.log.disable.policy")
     if policy is not None:
         return policy[0]
@@ -261,8 +261,8 @@ def _is_true(configs: Configs, key: str) -> bool:
     return _read_boolean(configs, key) or False
 
 
-# Tiered storage in Kafka's configs. `remote.storage.enable` tiers a topic and makes remote records readable. Disabling
-# it can delete them. To keep them, only copying is disabled (KIP-950, Kafka 3.9).
+# In Kafka, `remote.storage.enable` tiers a topic and makes remote records readable. Disabling
+# it may delete remote records. Disabling only copying keeps them (KIP-950, Kafka 3.9).
 
 
 ENABLE: Final = "remote.storage.enable"
@@ -277,8 +277,7 @@ LAGS: Final[Mapping[str, str]] = {
 """Local limit by the upload delay that it bounds (KIP-1241)."""
 AS_TOTAL: Final = "-2"
 OFF: Final = "tiering off"
-"""Placeholder for a policy that disables tiered storage, until the topic's current tiering is known. Its value is
-`retain` or `delete`.
+"""Placeholder config `retain` or `delete` of a policy that disables tiered storage; a topic's current tiering decides.
 """
 
 ConfigLayer: TypeAlias = dict[str, tuple[str, str]]
@@ -289,7 +288,7 @@ RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAG
 
 
 def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs of a policy. Absent settings and those of `find_inexpressible` are omitted."""
+    """Return the configs of a policy, without settings that Kafka cannot express."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}
@@ -306,7 +305,7 @@ def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
 
 
 def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield a policy's settings that Kafka cannot express: path of the field, and reason."""
+    """Yield the settings that Kafka cannot express: path of the field, and reason."""
     if policy.remote_write and policy.remote_read is False:
         yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
     elif policy.remote_write is None and policy.remote_read is not None:
@@ -320,7 +319,7 @@ def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, .
 
 
 def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
-    """Apply a nearer level to those above it. Its switch replaces the whole switch above."""
+    """Return the configs of a level merged into those above. A tiering switch replaces all switch configs above."""
     if OFF in own:
         above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
     elif own.keys() & {ENABLE, COPY_DISABLE}:
@@ -329,9 +328,9 @@ def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
 
 
 def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> ConfigLayer:
-    """Resolve the policy of a layer for one topic, whose current configs are `seen`.
+    """Replace the placeholder `OFF` by configs for one topic, whose current configs are `seen`.
 
-    Disabling sets nothing on a topic that was never tiered, because `retain` would enable its tiered storage.
+    A topic that was never tiered needs none; `retain` would enable its tiered storage.
     """
     if OFF not in layer:
         value, origin = layer.get(ENABLE, ("", ""))
@@ -342,7 +341,7 @@ def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, c
     remaining = {key: held for key, held in layer.items() if key != OFF and not (key in TOTALS and held[1] == origin)}
     words: dict[str, str] = {}
     if not can_untier:
-        words = {ENABLE: "false"} if was_switched else {}  # Before KIP-950. Brokers reject it on a tiered topic.
+        words = {ENABLE: "false"} if was_switched else {}  # Before KIP-950, brokers reject this on a tiered topic.
     elif policy == "delete" and was_switched:
         words = {ENABLE: "false", DELETE_ON_DISABLE: "true"}
     elif is_tiered:
@@ -354,10 +353,7 @@ def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, c
 
 
 def find_refused_configs(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield refused effective configs of a tiered topic: keys, reason, remedy (V2 to V5, V10).
-
-    Brokers check nothing unless tiered storage is enabled.
-    """
+    """Yield effective configs that brokers reject on a tiered topic: keys, reason, remedy."""
     if configs.get(ENABLE) != "true":
         return
     if "compact" in configs.get("cleanup.policy", "delete").split(","):
@@ -396,7 +392,7 @@ def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tup
 
 
 def find_ineffective_configs(configs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configs without effect that brokers accept on a topic without tiered storage."""
+    """Return the configs that have no effect without tiered storage."""
     if configs.get(ENABLE) == "true":
         return ()
     idle = {COPY_DISABLE: "false", **dict.fromkeys(TOTALS, AS_TOTAL), **dict.fromkeys(LAGS, "0")}

@@ -25,9 +25,9 @@ from reconciler.resources.configs import Configs
 FOLLOWING: Final = "FOLLOWING"
 """Status of a read replica whose source exists."""
 REPLICAS: Final = "replicas"
-"""Name of the job that updates read replicas. It stores its last runs by topic id under this name."""
+"""Name of the job that updates read replicas, under which its last runs are stored."""
 SOURCE_GONE: Final = "SOURCE_GONE"
-"""Status of a read replica whose source was deleted. Its records are no longer readable."""
+"""Status of a read replica whose source was deleted, so that no record is readable."""
 
 
 class TopicSpec(Model):
@@ -77,7 +77,7 @@ class TopicSpec(Model):
     )
 
     def find_replica_conflicts(self) -> Iterator[str]:
-        """Yield a read replica's declared fields that are not allowed; other topics have none."""
+        """Yield declared fields that a read replica may not have."""
         if self.read_replica_of is not None:
             declared = {
                 "partitions": self.partitions,
@@ -90,7 +90,7 @@ class TopicSpec(Model):
 
 
 class Topic(Model):
-    """Log of records, in partitions."""
+    """A log of records, in partitions."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Topic"] = Field(default="Topic", description="What this document declares.")
@@ -119,7 +119,7 @@ class Topic(Model):
 
     @property
     def full_name(self) -> str:
-        """Namespace and name, as displayed."""
+        """Namespace and name."""
         return join_name(self.metadata.namespace, self.metadata.name)
 
     @property

@@ -11,7 +11,7 @@ KEY_PREFIX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Record sizes in bytes: key, value and headers. Median and p99 are exact up to 0.01 % of the ranks."""
+    """Record sizes in bytes, of key, value and headers. Median and p99 are exact to 0.01 % of the ranks."""
 
     min: int
     median: int
@@ -28,7 +28,7 @@ class Gap:
 
     @property
     def length_ms(self) -> int:
-        """Length of the gap in ms."""
+        """Length in ms."""
         return self.end_ms - self.start_ms
 
 
@@ -40,7 +40,7 @@ class Counts:
     bytes: int = 0
     """Uncompressed size of keys, values and headers in bytes."""
     first_offset: int | None = None
-    """Offset of the first existing record. Null without records."""
+    """First offset. Null without records."""
     last_offset: int | None = None
     first_ms: int | None = None
     """Earliest timestamp in ms. Null if no record has one."""
@@ -82,7 +82,7 @@ class KeyProfile:
     """One of at most ten keys with the most records."""
 
     prefix: bytes
-    """First `KEY_PREFIX` bytes."""
+    """First `KEY_PREFIX` bytes of the key."""
     key_bytes: int
     """Length of the whole key in bytes."""
     records: int
@@ -123,7 +123,7 @@ class Profile:
 
     @property
     def superseded_bytes(self) -> int:
-        """Return the size of `superseded_records` in bytes."""
+        """Return the largest number of bytes that compaction can remove."""
         return sum(partition.keys.superseded_bytes for partition in self.partitions)
 
     @property

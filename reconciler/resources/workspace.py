@@ -1,4 +1,4 @@
-"""The Workspace kind: state, guards, references and Spark for a set of manifests."""
+"""The Workspace kind: state, guards, secrets and Spark of a set of manifests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _check_action(action: str) -> str:
 
 
 class Allowance(Model):
-    """Blocked action that was reviewed and is allowed until a day."""
+    """A reviewed action that guards do not block until a day."""
 
     action: Annotated[str, AfterValidator(_check_action)] = Field(
         description="VERB:ADDRESS; `*` in the address matches any characters.",
@@ -55,7 +55,7 @@ class Allowance(Model):
 
 
 class IgnoredDrift(Model):
-    """Field that may differ from the files until a day. It is reported, but not changed."""
+    """Field that may differ from the files until a day. Plans report the difference, but do not change it."""
 
     match: str = Field(description="Pattern over addresses.", examples=["topic/west/shop:*"])
     field: str = Field(description="Path of the field.", examples=["configs.retention.ms"])
@@ -101,7 +101,7 @@ def _canonicalize_choices(configs: object) -> object:
 
 
 class Requirement(Model):
-    """Conditions for matching resources."""
+    """Conditions that matching resources must fulfil."""
 
     name: str | None = Field(
         default=None, description="Regular expression the own name must match whole.", examples=["^[a-z-]+$"]
@@ -143,7 +143,7 @@ class Requirement(Model):
 
 
 class Rule(Model):
-    """Convention with the message for violations."""
+    """A convention, with the message for violations."""
 
     match: str = Field(description="Pattern over addresses.", examples=["topic/*/shop:*"])
     require: Requirement = Field(
@@ -216,7 +216,7 @@ IN_PROCESS: Final = "in process"
 """Engine of jobs that run in threads of this process."""
 SPARK_START_S: Final = 6
 IN_PROCESS_BELOW: Final = 64 << 20
-"""Stored size in bytes that one process's threads copy faster than a JVM starts."""
+"""Size in bytes that threads of one process copy faster than a JVM starts."""
 
 
 _LOCAL: Final = "local[*]"
@@ -234,7 +234,7 @@ def parse_connect_address(url: str) -> tuple[str, int]:
     if parts.scheme != "sc" or not parts.hostname:
         message = "not sc://host"
         raise ValueError(message)
-    parts.hostname.encode("idna")  # Raises for names such as `spark..local`, like a connection.
+    parts.hostname.encode("idna")  # Raises for names such as `spark..local`.
     return parts.hostname, parts.port or _CONNECT_PORT
 
 
@@ -309,16 +309,16 @@ class SparkSpec(Model):
 
     @property
     def in_process_limit(self) -> int:
-        """Stored size in bytes below which a job runs in this process; 0 means never."""
+        """Size in bytes below which a job runs in this process; 0 means never."""
         return 0 if self.engine == "spark" else self.in_process_below
 
     @property
     def name(self) -> str:
-        """Name for messages, such as `Spark local[*]`. Omits parameters of a Connect URL, which may contain a token."""
+        """Name for messages, such as `Spark local[*]`, without URL parameters, which may contain a token."""
         return f"Spark {self.master if self.remote is None else self.remote.partition(';')[0].rstrip('/')}"
 
     def choose_engine(self, stored_bytes: int) -> str:
-        """Return the engine for a job that reads this many stored bytes."""
+        """Return the name of the engine for a job that reads this many bytes."""
         return IN_PROCESS if stored_bytes < self.in_process_limit else self.name
 
 

@@ -18,7 +18,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import DriftItem, DriftResult, DriftScope, KnownDriftFile, drift
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.diff.field_differences import report_drift
+from reconciler.planning.diff.field_differences import build_drift_finding
 from reconciler.planning.plan_rows import hash_value
 from reconciler.resources.address import Address
 
@@ -417,15 +417,15 @@ def test_a_folder_that_is_not_there_is_said_before_anything_is_told(tmp_path: Pa
 
 def test_a_fingerprint_means_the_same_in_every_version() -> None:
     # Files of --known outlive an upgrade: these values are part of their format.
-    moved = report_drift(KNOWN, "configs.retention.ms", "604800000", "1000")
+    moved = build_drift_finding(KNOWN, "configs.retention.ms", "604800000", "1000")
     assert moved.fingerprint == "sha256:7736d41010a1aecfb7ff6685cbc733f75d55db7148b99605dc388a703bb4ae00"
-    gone = report_drift(KNOWN, "", {"kind": "Topic"}, None)
+    gone = build_drift_finding(KNOWN, "", {"kind": "Topic"}, None)
     assert gone.fingerprint == "sha256:ba655b349f0b0444828c34073e9ffa493f169530236b1d48fe763c989168fce3"
 
 
 def test_a_fingerprint_depends_on_no_order_of_keys_and_no_way_of_writing() -> None:
-    one = report_drift(KNOWN, "autoCreate", None, {"a": ("x", "y"), "b": 1})
-    same = report_drift(KNOWN, "autoCreate", {"b": 2}, {"b": 1, "a": ["x", "y"]})
+    one = build_drift_finding(KNOWN, "autoCreate", None, {"a": ("x", "y"), "b": 1})
+    same = build_drift_finding(KNOWN, "autoCreate", {"b": 2}, {"b": 1, "a": ["x", "y"]})
     assert one.fingerprint == same.fingerprint
-    raw = report_drift(KNOWN, "configs.cleanup.policy", None, "delete,compact", meaning="compact,delete")
-    assert raw.fingerprint == report_drift(KNOWN, "configs.cleanup.policy", None, "compact,delete").fingerprint
+    raw = build_drift_finding(KNOWN, "configs.cleanup.policy", None, "delete,compact", meaning="compact,delete")
+    assert raw.fingerprint == build_drift_finding(KNOWN, "configs.cleanup.policy", None, "compact,delete").fingerprint

@@ -11,11 +11,11 @@ from reconciler.errors import UserError
 from reconciler.planning.resolve.mount_sources import (
     AttachedTopic,
     SharedStorage,
+    build_missing_topic_error,
     find_detached_source,
     find_in_other_storages,
     find_source,
     is_same_place,
-    no_topic_error,
 )
 from reconciler.resources.address import Address
 from reconciler.resources.mount import MountableTopic, Mounting, MountSource
@@ -117,7 +117,7 @@ class TestByName:
 
     def test_a_name_that_nobody_knows_is_left_to_other_storages(self) -> None:
         assert find_source(mounting(), None, lying(lies(at("shop:orders")))) is None
-        assert f"no unmounted topic shop:clicks is in {URL}" in no_topic_error(mounting(), URL).message
+        assert f"no unmounted topic shop:clicks is in {URL}" in build_missing_topic_error(mounting(), URL).message
 
 
 class TestByLocation:
@@ -142,7 +142,7 @@ class TestByLocation:
     def test_a_location_that_nobody_knows_names_the_cluster_that_made_it(self) -> None:
         wanted = mounting(source=at("shop:clicks"))
         assert find_source(wanted, None, lying()) is None
-        error = no_topic_error(wanted, URL)
+        error = build_missing_topic_error(wanted, URL)
         assert f"no unmounted topic is at {at('shop:clicks')} in {URL}" in error.message
         assert WEST in error.hint
         assert (

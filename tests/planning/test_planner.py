@@ -13,7 +13,7 @@ from reconciler.planning.fields import is_equal_value, list_fields
 from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.planning.plan_rows import encode_canonical, hash_value
 from reconciler.planning.planner import list_topics_to_measure
-from reconciler.planning.resolve.physical_names import physical_name
+from reconciler.planning.resolve.physical_names import build_physical_name
 from reconciler.planning.same_or_less import Why, compare_plans
 from reconciler.planning.selection import build_other_half
 from reconciler.resources.address import Address
@@ -421,7 +421,7 @@ def test_a_platform_without_tiers_has_flat_names(provider: str, separator: str, 
     if provider == "kafka":
         spec = {"provider": provider, "kafka": {"bootstrapServers": ["a:1"], "namespaceSeparator": separator}}
     cluster = Cluster.model_validate({"metadata": {"name": "west"}, "spec": spec})
-    assert physical_name(cluster, "a:b:t") == name
+    assert build_physical_name(cluster, "a:b:t") == name
 
 
 OTHER: dict[str, object] = {

@@ -47,7 +47,9 @@ def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, M
 def start_mirror_operation(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
     """Start an operation such as `failover` on a mirror; return its new entry."""
     _, mirror = find_mirror(draft, full_name)
-    return _put_mirror(draft, full_name, mirrors.ask(full_name, mirror, find_mirror_link(draft, mirror), verb, request))
+    return _put_mirror(
+        draft, full_name, mirrors.apply_verb_request(full_name, mirror, find_mirror_link(draft, mirror), verb, request)
+    )
 
 
 def mirror_own_mirror(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:

@@ -19,14 +19,14 @@ from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
     AttachedTopic,
     SharedStorage,
+    build_missing_topic_error,
     find_detached_source,
     find_in_other_storages,
     find_last_detached,
     find_named_source,
     find_source,
+    get_source_name,
     is_unmounted,
-    no_topic_error,
-    wanted_name,
 )
 from reconciler.planning.selection import find_renamed_namespaces, guess_former_addresses
 from reconciler.planning.situation import get_mounted_topic, is_recreated
@@ -483,7 +483,7 @@ class _StorageIndex:
             for other_storage in [self._load_shared_storage(name)]
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
-        return find_in_other_storages(mounting, storage.url, known) or no_topic_error(
+        return find_in_other_storages(mounting, storage.url, known) or build_missing_topic_error(
             mounting, storage.url, self._find_mounting_to_unmount(mounting)
         )
 
@@ -496,7 +496,7 @@ class _StorageIndex:
         return next((name for name in names if name in self._record), None)
 
     def _find_mounting_to_unmount(self, mounting: Mounting) -> Address | None:
-        name = wanted_name(mounting)
+        name = get_source_name(mounting)
         unmounting = sorted(self._unmounting.items())
         return next(
             (by for topic, by in unmounting if full_name_of(topic) == name and topic in self._seen.inventory), None

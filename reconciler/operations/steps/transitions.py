@@ -19,7 +19,7 @@ from reconciler.errors import (
 from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.link_sides import get_provider
 from reconciler.planning.actions import Action, Transition
-from reconciler.planning.resolve.mirror_sources import check_sides
+from reconciler.planning.resolve.mirror_sources import check_role_swap
 from reconciler.providers.protocol import Provider, require_job_links, require_links
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
@@ -639,7 +639,7 @@ class TransitionDriver:
             links = self._get_links(cluster).list_links()
             return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
 
-        refused = check_sides(what, mirror.link, read_side(mirror.cluster), read_side(mirror.source_cluster))
+        refused = check_role_swap(what, mirror.link, read_side(mirror.cluster), read_side(mirror.source_cluster))
         if refused is not None:
             raise UserError(refused.message, hint=refused.hint)
 

@@ -27,8 +27,8 @@ from reconciler.planning.checks.mirror_checks import (
     warnings_of_restores,
 )
 from reconciler.planning.checks.mount_checks import (
+    check_competing_mountings,
     check_mounting,
-    check_rivals,
     warnings_of_sealed,
     warnings_of_strangers,
 )
@@ -97,12 +97,12 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_tiered_topics,
     check_shared_names,
     check_flat_names,
-    check_rivals,
+    check_competing_mountings,
 )
-"""Addresses with these errors get no action."""
+"""Checks that exclude an address from the plan."""
 
 ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
-"""Errors that prevent an apply."""
+"""Checks that prevent an apply."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (
     warnings_of_deletes,
@@ -131,7 +131,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
 )
 
 MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
-"""Checks that also run earlier, to collect the topics to measure."""
+"""Checks that also run before measuring, to collect the topics to measure."""
 
 
 def _check_resource(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -186,7 +186,9 @@ def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Sit
 
 def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
     is_unknown = not situation.request.has_state and situation.find_capabilities(cluster).namespaces_are_rules
-    if is_unknown or situation.has_namespace(cluster, namespace):  # without state, prefixes of names are unknown
+    if is_unknown or situation.has_namespace(
+        cluster, namespace
+    ):  # without a state, a namespace may be an unknown prefix
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]

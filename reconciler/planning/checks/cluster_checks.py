@@ -44,7 +44,7 @@ def list_declared_clusters(desired: Desired) -> dict[str, Cluster]:
 
 
 def find_trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
-    """Return the clusters that may be planned: they are declared, read, and have no errors."""
+    """Return the declared clusters that were read and have no errors."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name
@@ -65,7 +65,7 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
-    """A cluster's sweep deletes unknown objects below its root."""
+    """Report overlapping roots, because a cluster deletes unknown objects below its root."""
     clusters = list_declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
@@ -325,7 +325,7 @@ def _explain_lost_storage(cluster: Cluster, storage: ObservedStorage, last: Reco
 
 
 def explain_moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
-    """Return why a cluster's remote tier is unusable: topics have records in another storage."""
+    """Return message and hint if topics have records in another storage than the declared one."""
     storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:
         return None

@@ -148,7 +148,7 @@ class GuardResult:
 def apply_guards(
     actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> GuardResult:
-    """Return the actions with blocks or allowances. Guards that no allowance lifts run first."""
+    """Return the actions with blocks or allowances. Guards without allowances run first."""
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (
         _guard_protected,
@@ -168,7 +168,7 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with their blocks. Guards about files do not run."""
+    """Return the actions of orders with blocks by guards, except guards about files."""
 
     def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None
@@ -383,7 +383,7 @@ def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowe
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Warn how to lift the limit on the number of deletes. Allowances with patterns do not lift it."""
+    """Warn how to lift the limit on the number of deletes, which allowances with patterns do not lift."""
     situation = review.situation
     excess = _find_excess_deletes(
         review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)
@@ -406,7 +406,7 @@ def _is_empty(desired: Desired) -> bool:
 
 
 def count_required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
-    """Return the number of required approvals and the actions that require them. Blocked actions do not count."""
+    """Return the number of required approvals, and the unblocked actions that require them."""
     counts = {action.id: _count_approvals(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
     return most, tuple(name for name, count in counts.items() if most and count == most)

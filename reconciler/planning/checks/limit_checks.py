@@ -40,7 +40,7 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 
 
 def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
-    """Warn about topics whose replicas still move. Their observed replication factor is the new one."""
+    """Warn about topics whose replicas still move."""
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
@@ -339,7 +339,7 @@ def _check_bytes_quota(
 
 
 def count_partitions(resource: Resource) -> int:
-    """Return the number of partitions: at least 1 for a topic or mirror, 0 for other kinds."""
+    """Return the partition count: at least 1 for a topic or mirror, 0 for other kinds."""
     match resource:
         case Topic():
             return resource.spec.partitions or 1

@@ -134,7 +134,7 @@ def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:
 
 
 def add_role_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return a role change with its cost. Other transitions are returned unchanged."""
+    """Return a transition, with its cost if it is a role change."""
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after
@@ -171,7 +171,7 @@ def _add_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> 
 
 
 def check_restores(review: Review) -> Iterator[PlanFinding]:
-    """Yield an error for each topic that cannot be restored, because its brokers delete no records."""
+    """Yield an error for each topic that cannot be restored, because brokers cannot delete its records."""
     for action in review.actions:
         for measure in map(review.measure, find_truncated_topics([action])):
             if measure is not None and measure.undeletable is not None:
@@ -179,7 +179,7 @@ def check_restores(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
-    """Warn about other mirrors of a truncated topic, which have records that the topic loses."""
+    """Warn about other mirrors of a truncated topic, which keep records that the topic loses."""
     for action in review.actions:
         if not (isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE):
             continue
@@ -200,7 +200,7 @@ def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
                 )
 
 
-def is_wait(action: RunJob) -> bool:
+def is_catch_up(action: RunJob) -> bool:
     """Return whether a job is the catch-up before a promotion."""
     return action.job == CATCH_UP
 
@@ -459,7 +459,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
 
 
 def check_links(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield links whose prefixes, clusters or formats conflict, or that differ between both clusters."""
+    """Yield links whose prefixes, clusters or formats conflict, or whose declarations on both clusters differ."""
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())

@@ -15,16 +15,16 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, read_present_switches
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.planning.resolve.mount_sources import (
+    find_held_state,
+    get_remote_location,
+    get_source_location,
     has_own_topic,
-    held_state,
     hides_locations,
-    is_at,
-    is_away,
-    is_explicit,
+    is_in_object_storage,
+    is_location,
+    is_other_topic,
     is_same_place,
-    is_stranger,
-    location_of,
-    meant_location,
+    matches_source,
 )
 from reconciler.planning.situation import Review, Situation, WantedResource, as_mirror, get_mounted_topic, is_replica
 from reconciler.resources.address import Address, cluster_address, cluster_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 BYTES_A_SECOND: Final = 50 * 2**20
-"""Assumed copy rate, chosen low."""
+"""Assumed copy rate in bytes per second, chosen low."""
 
 _PARTITIONS_A_SECOND: Final = 40
 
@@ -52,7 +52,7 @@ _MIN_SECONDS: Final = 2
 def add_mount_estimate(
     action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Transition:
-    """Return a mount or unmount with its estimate. Other transitions are returned unchanged."""
+    """Return a transition, with an estimate if it is a mount or unmount."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
@@ -95,7 +95,7 @@ def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
 
 
 def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
-    """Yield each topic that rejects all records since an unfinished move or unmount."""
+    """Yield each topic that rejects all records because of an unfinished move or unmount."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, because it is being moved or unmounted"
@@ -128,7 +128,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of the topic to mount. If this plan unmounts it first, its present size counts."""
+    """Return the size of the topic to mount, which may still be on a cluster."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -137,7 +137,7 @@ def measure_source(
 
 
 def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
-    """Return the offsets that a deletion of a mounted topic's remote objects loses; return nothing if unknown."""
+    """Return the offsets that become unreadable if a mounted topic's remote objects are deleted; empty if unknown."""
     if source.recoverable is None:
         return ()
     ends = {number: (start, stop) for number, (start, stop) in source.recoverable.ends.items() if start < stop}
@@ -180,7 +180,7 @@ def _estimate_without_measure(topic: Address, situation: Situation) -> Estimate:
 
 
 def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
-    """Warn about topics with the name of another topic that is mounted or unmounted."""
+    """Warn about topics that have the name of another topic to mount or unmount."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
     for topic, mounting in sorted(situation.mountings_by_topic.items()):
@@ -189,9 +189,9 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
         is_moving = under_way is not None and is_in_progress(under_way.state)
         if seen is None or is_moving or not situation.can_plan(address):
             continue
-        if not is_stranger(mounting, seen, situation):
+        if not is_other_topic(mounting, seen, situation):
             continue
-        if is_away(mounting, situation):
+        if is_in_object_storage(mounting, situation):
             location = situation.unmounted_locations.get(address) or _find_source_location(address, situation)
             yield _report_stranger(address, topic, _suggest_for_stranger(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
@@ -232,20 +232,24 @@ def _format_utc(ms: int) -> str:
 
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Reject a mount over another topic with the same name."""
-    location, meant = location_of(seen), meant_location(mounting, situation)
+    location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
-    if location is None and hides_locations(mounting.cluster, situation) and not is_stranger(mounting, seen, situation):
+    if (
+        location is None
+        and hides_locations(mounting.cluster, situation)
+        and not is_other_topic(mounting, seen, situation)
+    ):
         return
-    if location is not None and is_at(location, meant):
+    if location is not None and matches_source(location, meant):
         if (
             not isinstance(mount_source, MountSource)
-            or is_explicit(meant)
+            or is_location(meant)
             or is_same_place(mount_source.location, location)
         ):
             return
         meant = mount_source.location
     what = f"a topic of that name that is at {location}" if location else "a topic of that name that was never tiered"
-    instead = f"not at {meant}" if is_explicit(meant) else f"not one from object storage that was created as {meant}"
+    instead = f"not at {meant}" if is_location(meant) else f"not one from object storage that was created as {meant}"
     other = (
         f"If you mean that one, write source: {location}." if location else "What only stays here needs no Mounting."
     )
@@ -256,12 +260,12 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject the unmount of another topic with the same name. Without `source` and `as`, only names are compared."""
-    location, meant = location_of(seen), meant_location(mounting, situation)
-    is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
-    if location is None or is_named or is_at(location, meant):
+    """Reject the unmount of another topic with the same name."""
+    location, meant = get_remote_location(seen), get_source_location(mounting, situation)
+    is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_location(meant)
+    if location is None or is_named or matches_source(location, meant):
         return
-    instead = f"not at {meant}" if is_explicit(meant) else f"and was not created as {meant}"
+    instead = f"not at {meant}" if is_location(meant) else f"and was not created as {meant}"
     yield (
         f"the topic {mounting.topic_name} that is here is at {location}, {instead}",
         f"Write source: {location} where that one is meant, or correct source or `as`.",
@@ -279,7 +283,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
         yield describe_unsupported(capabilities, "mount or unmount topics", "mountings")
         return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
-    if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:
+    if (under_way is not None and is_in_progress(under_way.state)) or find_held_state(mounting, situation) is not None:
         return
     hidden = situation.request.hidden.get(topic) or situation.request.hidden.get(as_mirror(topic))
     if hidden is not None:
@@ -289,13 +293,13 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
             yield from _check_mount(mounting, situation)
         elif seen.state != MIGRATING:
             yield from check_mounted(mounting, seen, situation)
-    elif seen is None or (is_stranger(mounting, seen, situation) and is_away(mounting, situation)):
+    elif seen is None or (is_other_topic(mounting, seen, situation) and is_in_object_storage(mounting, situation)):
         yield from _check_detached(mounting, situation)
     else:
         yield from _check_unmount(mounting, topic, seen, situation)
 
 
-def check_rivals(situation: Situation) -> Iterator[PlanFinding]:
+def check_competing_mountings(situation: Situation) -> Iterator[PlanFinding]:
     """Yield an error for each topic with two Mountings."""
     named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):

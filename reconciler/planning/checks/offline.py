@@ -39,7 +39,7 @@ def find_violations(address: Address, resource: Resource, guards: Guards) -> tup
 
 
 def build_resource_for_rules(wanted: WantedResource) -> Resource:
-    """Return the resource as rules check it. A namespace includes the configs of its topics."""
+    """Return the resource as rules check it: a namespace with the configs of its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.propagated_configs:
         return resource
@@ -85,7 +85,7 @@ def _choose_configs(resource: Resource) -> Mapping[str, str] | None:
 
 
 def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
-    """Warn about broken rules of resources that this plan does not change. Changed resources are blocked instead."""
+    """Warn about rules that unchanged resources break. Guards block changed resources instead."""
     situation = review.situation
     if not situation.request.guards.rules or situation.request.options.is_destroy:
         return

@@ -23,7 +23,7 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
-from reconciler.planning.checks.mirror_checks import add_lag_estimate, add_role_cost, is_wait
+from reconciler.planning.checks.mirror_checks import add_lag_estimate, add_role_cost, is_catch_up
 from reconciler.planning.checks.mount_checks import (
     BYTES_A_SECOND,
     add_mount_estimate,
@@ -71,11 +71,11 @@ if TYPE_CHECKING:
 
 
 PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
-"""Topic, namespace or cluster → planned configs that delete records."""
+"""Planned configs that delete records, by topic, namespace or cluster."""
 
 
 def find_access_reason(action: Update, situation: Situation) -> Reason | None:
-    """Return why an update gives or takes access from every principal, or `None` if it does not."""
+    """Return why an update gives all principals access or takes it from them, or `None`."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
     if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writes
         return None
@@ -100,10 +100,9 @@ def _collect_rules_above(action: Update, situation: Situation) -> set[str]:
 
 
 class Impact:
-    """Assesses the risk of actions by topic sizes, and collects topics that must be measured."""
+    """Assesses the risk of actions, and collects topics to measure."""
 
     def __init__(self, situation: Situation, measures: Measures, actions: Iterable[Action]) -> None:
-        """Take all actions of the plan, because the loss of one may depend on others."""
         self._situation = situation
         self._measures = measures
         self._planned = {
@@ -119,7 +118,7 @@ class Impact:
 
     @property
     def unmeasured(self) -> Cuts:
-        """Topic to measure → timestamp before which its records would expire. Topics with a risk come first."""
+        """Topic to measure → timestamps before which its records would expire. Topics with a risk come first."""
         addresses = (*sorted(self._missing), *sorted(self._wished.keys() - self._missing.keys()))
         return {address: tuple(sorted(self._cuts.get(address, ()))) for address in addresses}
 
@@ -237,7 +236,7 @@ class Impact:
         return total
 
     def _find_added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Several actions together may delete records that each action alone would keep."""
+        """Together, several actions may delete records that each alone would keep."""
         layers = [layer for layer, _ in self._list_config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
@@ -368,7 +367,7 @@ class Impact:
         return replace(action, risk=Risk.IRREVERSIBLE, estimate=estimate)
 
     def _assess_job(self, action: RunJob) -> RunJob:
-        if is_wait(action):
+        if is_catch_up(action):
             return add_lag_estimate(action, self._situation, self.measure)
         if action.job == SWITCH_GROUPS:
             measure = self.measure(action.source, is_wish=True)
@@ -376,7 +375,7 @@ class Impact:
         if action.job == UNMOUNT.name and action.address in self._situation.observed:
             return add_unmount_estimate(action, action.address, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
-            return action  # only the lag is copied
+            return action  # the job copies only the lag
         source = action.source
         is_brought = find_planned_source(source, self._situation) is not None
         is_there = is_brought or any(place in self._situation.observed for place in (source, as_mirror(source)))
@@ -397,7 +396,7 @@ class Impact:
         return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
-        """Return a topic's measurement, or request it. With `is_wish`, no risk depends on it."""
+        """Return a topic's measurement, or request one and return `None`. With `is_wish`, no risk depends on it."""
         source = find_planned_source(address, self._situation)
         if source is not None:
             return measure_source(source, self._situation, self.measure)

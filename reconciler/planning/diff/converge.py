@@ -20,7 +20,7 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.diff.field_differences import Comparison, Differences, find_differences, report_drift
+from reconciler.planning.diff.field_differences import Comparison, Differences, build_drift_finding, find_differences
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, list_fields
 from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import hash_value
@@ -65,7 +65,7 @@ class Decision:
     def refuse(
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[FieldMark, ...] = ()
     ) -> None:
-        """Add an error. `marks` are the fields concerned."""
+        """Add an error about the fields `marks`."""
         self.errors.append(PlanFinding(address, source, message, hint, marks))
 
     def warn(
@@ -74,7 +74,7 @@ class Decision:
         """Add a warning."""
         self.warnings.append(PlanFinding(address, source, message, hint, marks))
 
-    def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
+    def add_held_change(self, sides: AddressView, message: str, hint: str, now: str) -> None:
         """Warn that a resource keeps the role or location `now`, which a command set."""
         self.held.append(HeldChange(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
@@ -95,7 +95,7 @@ class AddressView:
 
 
 def compute_precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
-    """Return the fingerprint of the observed fields that a decision depends on. A missing resource has none."""
+    """Return the fingerprint of the observed fields that a decision depends on; empty for a missing resource."""
     if before is None:
         return ""
     wanted = sorted(paths)
@@ -113,7 +113,7 @@ Rule = TypeVar("Rule", bound="TopicAcl")
 
 
 def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
-    """Return the desired resource with the observed values of its declared fields."""
+    """Return the desired resource with observed values in its declared fields."""
     resource, seen = wanted.resource, before.resource
     match resource:
         case Topic():
@@ -194,7 +194,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a change of tiering, which is a transition (KIP-950), from the other differences."""
+    """Separate a change of tiering, which is a transition (KIP-950), from other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -321,7 +321,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
 
 
 def find_part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
-    """Return the part of an observed resource to delete. With `are_rules`, only recorded access rules are deleted."""
+    """Return the part of an observed resource to delete: with `are_rules`, only the recorded access rules."""
     if not are_rules:
         return before
     match before:
@@ -382,7 +382,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn that a topic's rules may remain after its deletion outside reconciler."""
+    """Warn that access rules may remain of a topic that was deleted outside reconciler."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -448,7 +448,7 @@ GOING: Final = "DELETING"
 
 
 UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
-"""Removes the seal that an unfinished move or unmount left, so that the topic accepts writes."""
+"""Removes the seal that an unfinished move or unmount left on a topic, which rejects writes."""
 
 
 def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
@@ -468,19 +468,19 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
             reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
             _converge_new(sides, before, situation, decision, reason)
     elif is_recreated(last, before):
-        decision.drift.append(report_drift(address, "incarnation", last.incarnation, before.incarnation))
+        decision.drift.append(build_drift_finding(address, "incarnation", last.incarnation, before.incarnation))
         _converge_new(sides, before, situation, decision, Reason.RECREATED)
     else:
         _converge_known(sides, before, situation, decision)
 
 
 def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
-    """Add the creation of a missing resource to `decision`. If it was recorded, also add drift."""
+    """Add the creation of a missing resource and, if it was recorded, drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
         reason = Reason.MISSING
-        decision.drift.append(report_drift(sides.address, "", to_json_types(last.resource.to_json()), None))
+        decision.drift.append(build_drift_finding(sides.address, "", to_json_types(last.resource.to_json()), None))
         if isinstance(wanted.resource, Topic) and not parameters:
             hint = f"To leave it out of the files instead: reconciler drift --accept {sides.address}"
             decision.warn(
@@ -515,7 +515,7 @@ def plan_deletion(
 def plan_adoption(
     sides: AddressView, before: Observed, differing: Differences, reason: Reason, moved_from: Address | None = None
 ) -> Adopt:
-    """Return the adoption of an existing resource. Other actions change the remaining differences."""
+    """Return the adoption of an existing resource with its observed values."""
     wanted = sides.wanted
     after: Resource = adopt_observed_values(wanted, before) if differing.changes else wanted.resource
     return Adopt(
@@ -547,10 +547,10 @@ def plan_update(sides: AddressView, before: Observed, differing: Differences) ->
     )
 
 
-def change(
+def plan_resource_changes(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
-    """Add the actions that change an existing resource. Tiering changes first."""
+    """Add the actions that change an existing resource, tiering first."""
     move, rest = separate_tiering(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
@@ -558,8 +558,8 @@ def change(
         decision.actions.append(plan_update(sides, before, rest))
 
 
-def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
-    """Return the differences between an address and its observed resource in fields that the platform stores."""
+def find_platform_differences(sides: AddressView, before: Observed, situation: Situation) -> Differences:
+    """Return the differences of an observed resource in fields that the platform stores."""
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
     if not capabilities.tells_own:
         before = _complete_configs(sides, before, capabilities)
@@ -586,7 +586,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
 
 
 def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
-    """Return a topic with the acting values of declared configs, even if its platform reports them as unset.
+    """Return a topic with the effective values of declared configs, even if its platform reports them as unset.
 
     Configs that brokers never report have the recorded value. Undeclared configs are left out where the platform does
     not reset them (F-R-211).
@@ -639,14 +639,14 @@ def _converge_new(
     sides: AddressView, before: Observed, situation: Situation, decision: Decision, reason: Reason
 ) -> None:
     fresh = AddressView(sides.address, sides.wanted, None, before)
-    differing = compare(fresh, before, situation)
+    differing = find_platform_differences(fresh, before, situation)
     if not _refuse_changes(fresh, before, differing.changes, situation, decision):
         decision.actions.append(plan_adoption(fresh, before, differing, reason))
-        change(fresh, before, differing, situation, decision)
+        plan_resource_changes(fresh, before, differing, situation, decision)
 
 
 def _converge_known(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
-    differing = _drop_added_partitions(sides, compare(sides, before, situation), decision)
+    differing = _drop_added_partitions(sides, find_platform_differences(sides, before, situation), decision)
     decision.drift.extend(differing.drift)
     for held, rule in differing.held:
         message = f"{held.path} is changed in the files, and stays as it is on the cluster: {rule}"
@@ -655,7 +655,7 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         return
     if differing.record_changes or (differing.is_stale and not differing.changes):
         decision.actions.append(plan_adoption(sides, before, differing, Reason.RECORD_ONLY))
-    change(sides, before, differing, situation, decision)
+    plan_resource_changes(sides, before, differing, situation, decision)
 
 
 def _drop_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
@@ -734,7 +734,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
     # Some platforms report only the identity.
     seen = sides.before or Observed(cluster)
     before = replace(seen, incarnation=identity.cluster_id)
-    differing = compare(sides, before, situation)
+    differing = find_platform_differences(sides, before, situation)
     decision.drift.extend(differing.drift)
     differing = replace(
         differing, record_changes=(*differing.record_changes, *_find_cluster_record_changes(sides, before, differing))

@@ -12,12 +12,12 @@ from reconciler.planning.allowances import ADOPT, collect_allowances
 from reconciler.planning.diff.converge import AddressView, Decision, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
 from reconciler.planning.diff.mirror_changes import (
-    decide_freed_topic,
     decide_mirror,
+    decide_released_topic,
     describe_released_topic,
     find_remaining_mirrors,
-    is_mirror,
     refuse_empty_topic,
+    skip_mirrored_topic,
 )
 from reconciler.planning.diff.mount_changes import (
     create_recovered,
@@ -43,7 +43,7 @@ from reconciler.planning.diff.moves import (
 )
 from reconciler.planning.resolve.acting_configs import find_hidden_values
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
-from reconciler.planning.resolve.mount_sources import is_stranger, is_unmounted
+from reconciler.planning.resolve.mount_sources import is_other_topic, is_unmounted
 from reconciler.planning.situation import STOPPED, Situation, as_mirror, find_taken_resources
 from reconciler.resources.address import Address, address_of, build_sort_key, full_name_of, kind_of, matches_pattern
 from reconciler.resources.cluster import Cluster
@@ -59,20 +59,20 @@ if TYPE_CHECKING:
 
 def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     """Return whether a mirror or Mounting decides about a topic instead of the topic's manifest."""
-    return is_mirror(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
+    return skip_mirrored_topic(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
 
 
 def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings_by_topic.get(sides.address)
     before = sides.before
     if mounting is not None:  # unmounted, or another topic has the name
-        is_other = before is not None and is_stranger(mounting, before, situation)
+        is_other = before is not None and is_other_topic(mounting, before, situation)
         return mounting.spec.state == "unmounted" or is_other
     cluster = sides.address.split("/")[1]
     last = situation.recorded.get(address_of("mounting", cluster, full_name_of(sides.address)))
     if last is None or not isinstance(last.resource, Mounting) or not is_unmounted(last):
         return False
-    if before is not None and not is_stranger(last.resource, before, situation):
+    if before is not None and not is_other_topic(last.resource, before, situation):
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
     other, new = describe_other_topic(sides)
@@ -190,7 +190,7 @@ def _decide_topic(
         sides.address in speaking
         and (stopped := describe_released_topic(replace(sides, before=before), situation)) is not None
     ):
-        decide_freed_topic(sides, stopped, situation, decision)
+        decide_released_topic(sides, stopped, situation, decision)
     elif sides.address in situation.request.stored.detached:
         hold_detached_topic(sides, situation, decision)
     elif sides.address in situation.request.stored.mounted_elsewhere:
@@ -221,7 +221,7 @@ def _find_shared_topics(situation: Situation) -> frozenset[Address]:
 
 
 def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
-    """Return observed addresses that the plan may change and that are neither declared nor recorded."""
+    """Return observed addresses in the plan that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
     patterns, moved = situation.request.guards.only, frozenset(situation.topics_moved_away.values())
@@ -266,7 +266,7 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def adopt_again(situation: Situation, decision: Decision) -> None:
-    """Adopt resources that another workspace took over, if an allowance permits it and nothing else changes."""
+    """Adopt unchanged resources that another workspace took over, if an allowance permits it."""
     allowed = [
         allowance
         for allowance in collect_allowances(situation.request.guards, situation.request.selection)

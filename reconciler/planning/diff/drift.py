@@ -99,7 +99,7 @@ def _format_resources(addresses: list[Address]) -> str:
 
 
 def keep_only_drift(decision: Decision, situation: Situation) -> None:
-    """Keep only actions that revert drift: changed fields and missing resources."""
+    """Keep only actions that revert changed fields and recreate missing resources."""
     reverting = list(_find_reverting_actions(decision, situation))
     made = {action.address for action in reverting if isinstance(action, Create)}
     decision.actions = [action for action in reverting if not _is_part_of_mirror(action) or action.address in made]

@@ -1,4 +1,4 @@
-"""Differences between desired, recorded and observed resources, field by field."""
+"""Differences in fields between desired, recorded and observed resources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 NEVER_RESET: Final = ("replicationFactor", "partitions")
-"""Fields without a default; removing them from the files changes nothing."""
+"""Fields that stay unchanged if they are removed from the files."""
 
 
 _UNSET_ORIGINS: Final = frozenset({DEFAULT, ALTERED})
@@ -46,7 +46,7 @@ class Differences:
     changes: tuple[Change, ...] = ()
     drift: tuple[DriftFinding, ...] = ()
     held: tuple[tuple[Change, str], ...] = ()
-    """Changes of the files that an ignored drift prevents, each with the rule."""
+    """(change, rule): changes in the files that do not apply, because the rule ignores drift of the field."""
     record_changes: tuple[Change, ...] = ()
     is_stale: bool = False
     """Whether the record differs from the files although the platform does not."""
@@ -55,18 +55,21 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How to compare fields. `ignored` returns the rule for a path, and `is_recorded` selects fields of the record."""
+    """Which fields to compare.
+
+    `ignored` returns the rule that ignores a field's drift. `is_recorded` selects fields that only the record stores.
+    """
 
     catalog: Mapping[str, ConfigKey]
     ignored: Callable[[Address, str], str | None]
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
     hiding: tuple[HiddenValue, ...] = ()
-    """Configs set outside the files that hide declared values."""
+    """Configs set on the topic outside the files, which override inherited declared values."""
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
-    """Return whether a topic needs no action. If `False`, all its fields must be compared."""
+    """Return whether a topic surely needs no action. If `False`, all fields must be compared."""
     want, was, seen = wanted.resource, last.resource, before.resource
     if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
         return False
@@ -92,7 +95,7 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
 def find_differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
-    """Compare the fields of one address. Without a record, no field is drift or reset."""
+    """Compare the fields of one address. Without a record, only declared fields are compared."""
     want, seen = list_fields(wanted.resource), list_fields(before.resource)
     was = list_fields(last.resource) if last else {}
     fields = _Fields(address, want, was, seen, wanted, last, before)
@@ -157,7 +160,9 @@ class _Fields:
         recorded, live = self.was.get(path), self.seen.get(path)
         if is_equal_value(path, recorded, live, catalog):
             return None
-        finding = report_drift(self.address, path, recorded, live, meaning=canonicalize_field(path, live, catalog))
+        finding = build_drift_finding(
+            self.address, path, recorded, live, meaning=canonicalize_field(path, live, catalog)
+        )
         origin = self.last.origins.get(path, "")
         return replace(finding, origin=origin) if origin.startswith("namespace/") else finding
 
@@ -204,20 +209,21 @@ class _Fields:
         return self.was.get(path) == goal
 
 
-def report_drift(
+def build_drift_finding(
     address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
 ) -> DriftFinding:
-    """Return a drift finding. The fingerprint covers `meaning`, the observed value in canonical form."""
+    """Return a drift finding. `meaning` is the observed value in canonical form."""
     mark = hash_value([address, path, to_json_types(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 
 def _find_hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-    """Return `None` if the declared value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or is_equal_value(path, hidden.recorded, value, catalog):
         return None
-    finding = report_drift(address, path, hidden.recorded, value, meaning=canonicalize_field(path, value, catalog))
+    finding = build_drift_finding(
+        address, path, hidden.recorded, value, meaning=canonicalize_field(path, value, catalog)
+    )
     return replace(finding, origin=hidden.origin)
 
 

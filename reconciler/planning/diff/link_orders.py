@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Block, Create, Reason, Risk
-from reconciler.planning.diff.converge import AddressView, compare, plan_deletion, plan_update
+from reconciler.planning.diff.converge import AddressView, find_platform_differences, plan_deletion, plan_update
 from reconciler.planning.diff.mirror_orders import plan_role_actions
 from reconciler.planning.fields import list_fields
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
@@ -69,7 +69,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
-    """An interrupted command may have created the link on one cluster."""
+    """Create a link on those of its clusters where no interrupted command created it."""
     link = order.resource
     halves = (link.address, build_other_half_address(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:
@@ -120,7 +120,7 @@ def _update_link(
     address, limits = link.address, situation.find_capabilities(link.cluster)
     after = link.model_copy(update={"spec": spec})
     sides = AddressView(address, WantedResource(after, None), Recorded(link, incarnation=seen.incarnation), seen)
-    differing = compare(sides, seen, situation)
+    differing = find_platform_differences(sides, seen, situation)
     problems = [*check_changes(differing.changes, limits)]
     problems += [
         problem

@@ -18,13 +18,13 @@ from reconciler.planning.diff.converge import (
     plan_creation,
     plan_deletion,
 )
-from reconciler.planning.diff.field_differences import Differences, report_drift
+from reconciler.planning.diff.field_differences import Differences, build_drift_finding
 from reconciler.planning.diff.mount_changes import adapt_to_missing_topic
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import (
     NOTHING,
     STATE,
-    LeftOut,
+    RoleDeferral,
     RoleInProgress,
     RoleRefusal,
     Step,
@@ -33,9 +33,9 @@ from reconciler.planning.resolve.mirror_sources import (
     derive_peer,
     find_auto_created,
     find_denied_principals,
-    find_entry_behind,
-    find_freed_topics,
+    find_mirror_claiming_topic,
     find_mirror_status,
+    find_released_topics,
     find_way_to_role,
     follows_other_source,
     is_kept_for_command,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 CATCH_UP: Final = "catch-up"
-"""Job before a promotion that copies until the lag is zero or no longer shrinks."""
+"""Job that copies a mirror's lag before a promotion."""
 
 _COPYING_STATES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
 _RISK_BY_VERB = {
@@ -203,7 +203,7 @@ def _follow_way(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Si
             decision.waiting.append(UnfinishedTransition(way.address, way.state))
         case RoleRefusal():
             _refuse(sides, way.message, way.hint, decision)
-        case LeftOut():
+        case RoleDeferral():
             _warn(sides, way.message, way.hint, decision)
         case VerbsToRole():
             _plan_verbs(sides, mirror, way, situation, decision)
@@ -247,7 +247,7 @@ def _revert_pause(
         return False
     before, after = _PAUSE_ROLES[move.verb]
     rule = situation.find_ignore_rule(move.address, STATE)
-    decision.drift.append(replace(report_drift(move.address, STATE, after, before), ignored=rule))
+    decision.drift.append(replace(build_drift_finding(move.address, STATE, after, before), ignored=rule))
     if rule is None:
         changes = (Change(STATE, before, after, drift=True),)
         decision.actions.append(replace(move, changes=changes, reasons=(*move.reasons, Reason.DRIFTED)))
@@ -326,14 +326,14 @@ def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, s
 
 
 def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether jobs instead of the platform copy a mirror and change its role."""
+    """Return whether jobs, instead of the platform, copy a mirror."""
     return situation.find_capabilities(mirror.cluster).mirrors.by_jobs
 
 
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Build the action for a verb. `mirror` is the declared and `seen` the observed mirror."""
+    """Build the action for a verb. `mirror` is declared; `seen` is the observed mirror that the verb changes."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -356,7 +356,7 @@ def build_transition(
 def build_catch_up(
     sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None
 ) -> RunJob:
-    """Build the job that copies the lag before a promotion. It fails if the lag does not shrink for `timeout_ms`."""
+    """Build the job that copies the lag before a promotion, and fails if the lag does not shrink for `timeout_ms`."""
     patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -398,11 +398,11 @@ def _warn(sides: AddressView, message: str, hint: str, decision: Decision) -> No
 
 
 _ENDED_STATES: Final = frozenset({"FAILED", "STOPPED"})
-"""States in which a mirror can be deleted even if its link's filters match it."""
+"""States in which a mirror can be deleted even if the link's filters match its source."""
 
 
 def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
-    """Return whether the link's planned filters match a mirror, so that the link would create it again."""
+    """Return whether the link would create a deleted mirror again, by its planned filters."""
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic) or seen.state in _ENDED_STATES:
         return False
@@ -415,7 +415,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
     return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
-def forget_for_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def forget_kept_mirror(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Forget a mirror that its link would create again after a deletion."""
     mirror = seen.resource
     link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
@@ -443,11 +443,8 @@ def _refuse_auto_created(address: Address, mirror: MirrorTopic, source: str | No
     )
 
 
-def decide_automatic(situation: Situation, decision: Decision) -> None:
-    """Delete mirrors that links created and no longer match, if allowances name their exact addresses.
-
-    One warning per link lists the others.
-    """
+def decide_auto_created_mirrors(situation: Situation, decision: Decision) -> None:
+    """Delete mirrors that links created and no longer match, if allowances name them exactly, or warn."""
     allowed = collect_allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
     excluded: dict[Address, list[Address]] = {}
@@ -494,7 +491,7 @@ def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -
 
 
 def find_mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
-    """Return the mirror that a recorded topic has become, to delete it as that topic."""
+    """Return the mirror that a recorded topic has become, and that a deletion must delete instead."""
     seen = situation.observed.get(as_mirror(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
     return seen if situation.request.options.is_destroy and is_it and is_mirroring(seen) else None
@@ -505,7 +502,7 @@ _ENDING_VERBS: Final = frozenset({"failover", "promote"})
 
 
 def report_transitions(situation: Situation, decision: Decision) -> None:
-    """Report restores and reversals in progress, also of undeclared mirrors."""
+    """Report restores and reversals in progress, including those of undeclared mirrors."""
     if situation.request.options.is_destroy:
         return
     reported = _list_reported(decision)
@@ -541,16 +538,16 @@ def _list_reported(decision: Decision) -> frozenset[Address | None]:
     return frozenset({*acted, *waiting, *(item.address for item in decision.errors)})
 
 
-def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether a Topic manifest is skipped because the topic is or becomes a mirror. Report it."""
+def skip_mirrored_topic(sides: AddressView, situation: Situation, decision: Decision) -> bool:
+    """Return whether a Topic manifest is skipped because its topic is or becomes a mirror. Report why."""
     address = as_mirror(sides.address)
     entry, seen = situation.desired_mirrors.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
-        _refuse_both(sides, entry, situation, decision)
+        _refuse_topic_and_mirror(sides, entry, situation, decision)
         return True
-    if is_freed_topic(sides.address, situation):
+    if becomes_ordinary_topic(sides.address, situation):
         return False  # after the transition the topic has its own configs
-    if (behind := find_entry_behind(sides.address, situation)) is not None:
+    if (behind := find_mirror_claiming_topic(sides.address, situation)) is not None:
         _warn_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
         return True
     if entry is not None:
@@ -562,26 +559,26 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
     return False
 
 
-def is_freed_topic(topic: Address, situation: Situation) -> bool:
+def becomes_ordinary_topic(topic: Address, situation: Situation) -> bool:
     """Return whether this plan turns a mirror into an ordinary topic."""
     if not is_mirroring(situation.observed.get(as_mirror(topic))):
         return False
     own = situation.desired_mirrors.get(as_mirror(topic))
     entries = (*((own,) if own is not None else ()), *situation.desired_mirrors_by_source.get(topic, ()))
     return any(
-        topic in find_freed_topics(find_way_to_role(entry, situation))
+        topic in find_released_topics(find_way_to_role(entry, situation))
         for entry in entries
         if situation.can_plan(entry.address)
     )
 
 
 def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
-    """Return the observed topic that a mirror becomes when mirroring ends."""
+    """Return the topic that a mirror becomes when mirroring ends."""
     seen = situation.observed.get(as_mirror(sides.address))
     if (
         seen is None
         or sides.before is not None
-        or (is_mirroring(seen) and not is_freed_topic(sides.address, situation))
+        or (is_mirroring(seen) and not becomes_ordinary_topic(sides.address, situation))
     ):
         return None
     topic, mirror = sides.wanted.resource, seen.resource
@@ -591,8 +588,8 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
     return replace(seen, resource=stopped, state=None, mirror=replace(seen.mirror, topic_if_stopped=None))
 
 
-def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
-    """Adopt the topic that a mirror becomes, and apply the topic's manifest when mirroring ends."""
+def decide_released_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
+    """Adopt the topic that a mirror becomes, and update it as declared."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
     decision.actions += adapt_to_missing_topic(after_stop.actions)
@@ -600,7 +597,7 @@ def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situati
     decision.warnings += after_stop.warnings
 
 
-def belongs_to_entry(topic: Address, situation: Situation) -> bool:
+def is_still_declared_mirror(topic: Address, situation: Situation) -> bool:
     """Return whether a topic is a former mirror that its link still declares as a mirror."""
     entry = situation.desired_mirrors.get(as_mirror(topic))
     return entry is not None and (entry.state not in COPYING or find_way_to_role(entry, situation) is not None)
@@ -618,7 +615,9 @@ def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Addres
 def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
     """Reject the creation of an empty topic whose records only mirrors have."""
     if sides.last is not None:
-        decision.drift.append(report_drift(sides.address, "", to_json_types(sides.last.resource.to_json()), None))
+        decision.drift.append(
+            build_drift_finding(sides.address, "", to_json_types(sides.last.resource.to_json()), None)
+        )
     decision.refuse(
         sides.address,
         sides.wanted.source,
@@ -630,8 +629,8 @@ def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision:
 
 
 def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
-    """Warn if an undeclared topic is now a mirror, which stays. Return whether it is."""
-    behind, seen = find_entry_behind(address, situation), situation.observed.get(as_mirror(address))
+    """Return whether an undeclared topic is now a mirror, and warn that it stays."""
+    behind, seen = find_mirror_claiming_topic(address, situation), situation.observed.get(as_mirror(address))
     if behind is not None:
         source = as_topic(behind[0])
         hint = "It is planned for deletion once it is a topic again."
@@ -703,7 +702,7 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     )
 
 
-def _refuse_both(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
+def _refuse_topic_and_mirror(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
     wanted = situation.wanted[entry.address]
     decision.refuse(
         sides.address,

@@ -27,7 +27,7 @@ from reconciler.planning.resolve.mirror_sources import (
     RoleRefusal,
     Step,
     build_restore_step,
-    check_sides,
+    check_role_swap,
     check_source_exists,
     check_source_mirrors,
     count_partitions,
@@ -82,7 +82,7 @@ _ROLE_OF_PEER_BY_VERB: Final[Mapping[str, MirrorState]] = {
     "reverse-and-pause": "paused",
     "truncate-and-restore": "reversed",
 }
-"""The declared role of the mirror on the other cluster if roles are swapped."""
+"""Role by verb of the declared mirror on the other cluster, if roles are swapped."""
 _END_BY_VERB: Final[Mapping[str, MirrorStatus]] = {
     "pause": _M.PAUSED,
     "resume": _M.ACTIVE,
@@ -100,7 +100,7 @@ _MAX_NAMES: Final = 5
 
 
 def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
-    """Yield the addresses to observe for an order, given those in `observed`.
+    """Yield the addresses to observe for an order, given those already in `observed`.
 
     A restore searches all `clusters` for stopped mirrors.
     """
@@ -200,7 +200,7 @@ def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Deci
         decision.refuse(order.mirror, None, error.message, error.hint)
 
 
-def refuse_rivals(decision: Decision) -> None:
+def refuse_competing_reversals(decision: Decision) -> None:
     """Reject reversals of several mirrors of one source."""
     rivals: dict[Address, list[Address]] = {}
     for action in decision.actions:
@@ -219,7 +219,7 @@ def plan_role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action
     """Yield the actions that apply a verb to a mirror.
 
     Raises:
-        UserError: The verb is not legal for the mirror, its source or its link.
+        UserError: The verb is illegal.
     """
     address, verb = order.mirror, order.verb
     _check_platform(order, situation)
@@ -350,7 +350,7 @@ def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLin
 
 
 def describe_legal_verbs(status: MirrorStatus, verbs: Iterable[str]) -> str:
-    """List verbs with their commands; return an empty text without verbs."""
+    """List verbs with their commands, as text."""
     typed = {**_COMMAND_BY_VERB, "delete": "topic delete"} if status is _M.STOPPED else _COMMAND_BY_VERB
     return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)
 
@@ -367,7 +367,7 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
 
 def _check_halves(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> RoleRefusal | None:
     side, other_side = ((name, _read_link_spec(link, name, situation)) for name in clusters)
-    return check_sides(what, link, side, other_side)
+    return check_role_swap(what, link, side, other_side)
 
 
 def _read_link_spec(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:

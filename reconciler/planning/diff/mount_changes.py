@@ -25,16 +25,22 @@ from reconciler.planning.actions import (
 from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
-    compare,
     compute_state_precondition,
     converge,
+    find_platform_differences,
     plan_creation,
     plan_deletion,
 )
 from reconciler.planning.fields import READ_REPLICA, is_equal_value
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_set_configs, compute_mounted_configs
-from reconciler.planning.resolve.mount_sources import has_own_topic, held_state, is_away, is_stranger, is_unmounted
+from reconciler.planning.resolve.mount_sources import (
+    find_held_state,
+    has_own_topic,
+    is_in_object_storage,
+    is_other_topic,
+    is_unmounted,
+)
 from reconciler.planning.situation import Situation, get_mounted_topic, is_recreated
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
@@ -59,7 +65,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
         return
-    if (under_way is not None and is_in_progress(under_way.state)) or held_state(mounting, situation) is not None:
+    if (under_way is not None and is_in_progress(under_way.state)) or find_held_state(mounting, situation) is not None:
         return  # the next plan compares it
     mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
@@ -75,7 +81,7 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
     """Keep the record of a topic that a command unmounted, so that no empty topic takes its name."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
-    decision.hold(
+    decision.add_held_change(
         sides,
         f"{other}it was unmounted, and no Mounting declares it: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
@@ -87,7 +93,7 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
 
 
 def describe_other_topic(sides: AddressView) -> tuple[str, str]:
-    """Return a message prefix about another topic, and the effect of forgetting the record."""
+    """Return the start of a message about another topic, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
     return "another topic has its name: ", "To keep the topic that has its name now"
@@ -99,7 +105,7 @@ def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Dec
     back = format_mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
     other, new = describe_other_topic(sides)
-    decision.hold(
+    decision.add_held_change(
         sides,
         f"{other}it is mounted with its records as {new_place}, and no Mounting declares it",
         f"{back} {keep}{new}: reconciler state rm {sides.address}",
@@ -125,7 +131,7 @@ def format_mount_back_commands(address: Address, current: RemountedTopic) -> str
 
 
 def adapt_to_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
-    """Yield the actions without drift and preconditions, because their topic does not exist yet."""
+    """Yield the actions for a topic that does not exist yet: without drift and preconditions."""
     for action in actions:
         match action:
             case Update() | Transition():
@@ -181,20 +187,20 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         return
     topic = get_mounted_topic(mounting)
     seen = situation.observed.get(topic)
-    is_other = seen is not None and is_stranger(mounting, seen, situation)
+    is_other = seen is not None and is_other_topic(mounting, seen, situation)
     if old is not None:
         decision.settled.add(old)  # the record follows when the migration ends
     if _decide_migration(sides, mounting, seen, situation, decision):
         return
     if old is not None:
         _follow_rename(sides, old, decision)
-    if (now := held_state(mounting, situation)) is not None:
+    if (now := find_held_state(mounting, situation)) is not None:
         message = f"it was {now} by a command, and the files still have {mounting.spec.state}"
         back = f"reconciler topic {UNMOUNT.name if now == 'mounted' else MOUNT.name} {topic}"
         hint = f"Write it into the files: reconciler drift --accept {sides.address}. To undo it: {back}"
-        decision.hold(sides, message, hint, now)
+        decision.add_held_change(sides, message, hint, now)
         return
-    if is_other and is_away(mounting, situation):
+    if is_other and is_in_object_storage(mounting, situation):
         seen = None  # another topic has its name
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
@@ -285,7 +291,7 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
 
 
 def _read_configs_to_set(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """Return the configs to set after a mount whose content is unknown until then."""
+    """Return the configs to set after a mount whose content is still unknown."""
     source, configs = situation.request.stored.mounts.get(mounting.address), _read_declared_configs(mounting, situation)
     is_unknown = isinstance(source, MountSource) and source.is_content_unknown
     return {"configs": dict(configs)} if is_unknown and configs else {}
@@ -431,14 +437,14 @@ def is_in_transition_state(before: Observed | None) -> bool:
 
 
 def wait_for_transition(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep a topic in transition, and reject changes unless its Mounting causes the transition."""
+    """Keep a topic in transition, and reject changes unless the topic's Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
         return
     decision.waiting.append(UnfinishedTransition(sides.address, before.state))
     if before.state != MIGRATING or sides.address in situation.mountings_by_topic:
         return
-    changes = compare(sides, before, situation).changes
+    changes = find_platform_differences(sides, before, situation).changes
     if changes:
         paths = ", ".join(change.path.removeprefix("configs.") for change in changes)
         message = f"it is being mounted or unmounted ({MIGRATING}): {paths} cannot change until that is done"
@@ -488,7 +494,7 @@ def _warn_of_age(
 
 
 def describe_expiring_records(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
-    """Describe the old records that the next `run` would delete, or return `None` if there are none."""
+    """Describe the old records that the next `reconciler run` would delete, if any."""
     kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
@@ -511,7 +517,7 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
 
 
 def is_replaced(topic: Topic, before: Observed) -> bool:
-    """Return whether a topic must be replaced, because it becomes or ceases to be a replica or has another source."""
+    """Return whether a topic must be replaced, because its source as a read replica changes."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     return not is_equal_value(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
@@ -582,7 +588,7 @@ RECOVERY: Final = "remote.recovery"
 
 
 def is_recovery(topic: Topic) -> bool:
-    """Return whether a new topic is created from object storage, by location or by name."""
+    """Return whether a topic is declared to be created from object storage."""
     return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
 
 

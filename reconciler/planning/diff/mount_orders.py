@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    """Mount or unmount a topic. The record does not change, so the next plan shows the difference."""
+    """Mount or unmount a topic, without changing the record."""
     refusal = None if order.phase == "finish" else _refuse_migration(order, situation)
     if refusal is not None:
         decision.refuse(order.topic, None, *refusal)

@@ -1,4 +1,4 @@
-"""Renames and moves of topics and namespaces, and their order with mounts."""
+"""Renames and moves of topics and namespaces, and dependencies on mounts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
     adopt_observed_values,
-    change,
-    compare,
     compute_state_precondition,
     converge,
     drop_unset_origins,
     find_part_to_delete,
+    find_platform_differences,
     find_tiering_problems,
     plan_adoption,
     plan_deletion,
+    plan_resource_changes,
     warn_of_foreign_rules,
 )
 from reconciler.planning.diff.field_differences import Differences
@@ -30,7 +30,7 @@ from reconciler.planning.diff.mount_changes import format_mount_back_commands
 from reconciler.planning.diff.retention_loss import RetentionRule, Side
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_changes, describe_unsupported
-from reconciler.planning.resolve.physical_names import physical_name
+from reconciler.planning.resolve.physical_names import build_physical_name
 from reconciler.planning.selection import find_renamed_namespaces, guess_former_addresses
 from reconciler.planning.situation import Situation, WantedResource, get_mounted_topic, get_source_topic, is_recreated
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# Platforms without renames create, copy, switch groups and delete. The new topic's record stores the old address.
+# On platforms without renames, a move creates a topic, copies, switches groups and deletes the old topic.
 
 
 MOVE: Final = "move"
@@ -51,7 +51,7 @@ SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
 """Jobs of a move, in order."""
 _COPIED_FROM: Final = "movedFrom"
-"""Path in a new topic's origins that stores the copied topic."""
+"""Key in a new topic's origins for the topic that is copied."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
@@ -78,7 +78,7 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
         _plan_copy(sides, old, seen, situation, decision)
 
 
-def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
+def is_copy_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
     """Return whether an earlier run began to copy `old` to its new address."""
     last = situation.recorded.get(old)
     begun = sides.last.origins.get(_COPIED_FROM) if sides.last is not None else None
@@ -86,7 +86,7 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
 
 
 def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Plan the remaining steps of a move. Jobs continue after the copied records."""
+    """Plan the remaining steps of a move."""
     last = situation.recorded[old]
     if sides.last is not None and sides.before is not None and is_recreated(sides.last, sides.before):
         decision.refuse(
@@ -213,7 +213,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
         _decide_old_name(sides, old, old_seen, situation, decision)
     elif _refuse_detached(sides, old, situation, decision):
         decision.settled.add(old)
-    elif old_seen is not None and _needs_source(sides, old, situation):
+    elif old_seen is not None and _needs_old_topic(sides, old, situation):
         decision.settled.add(old)
         what = "what was copied of the first one is here" if sides.before is not None else "it is created empty"
         decision.refuse(
@@ -229,9 +229,9 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
     return True
 
 
-def _needs_source(sides: AddressView, old: Address, situation: Situation) -> bool:
+def _needs_old_topic(sides: AddressView, old: Address, situation: Situation) -> bool:
     is_new = sides.before is None and sides.address not in situation.mountings_by_topic
-    return is_new or (sides.before is not None and is_begun(sides, old, situation))
+    return is_new or (sides.before is not None and is_copy_begun(sides, old, situation))
 
 
 def _is_unrelated(last: Recorded | None, observed: Observed) -> bool:
@@ -242,7 +242,7 @@ def _decide_old_name(
     sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision
 ) -> None:
     is_both = sides.before is not None
-    if is_both and not is_begun(sides, old, situation):
+    if is_both and not is_copy_begun(sides, old, situation):
         message = f"{old}, which it was moved from, is there too"
         decision.refuse(sides.address, sides.wanted.source, message, "Remove movedFrom, or one of the two.")
         return
@@ -262,7 +262,7 @@ def _needs_copy(sides: AddressView, situation: Situation) -> bool:
 
 
 def find_moved_from(action: Action) -> Address | None:
-    """Return a topic's old address if the action moves it between namespaces, or `None`."""
+    """Return a topic's old address if the action moves the topic between namespaces."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
 
@@ -297,7 +297,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
 def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
     moved = AddressView(sides.address, sides.wanted, situation.recorded.get(old), before)
     reasons = [*_find_obstacles(sides, old, situation)]
-    differing = Differences() if reasons else compare(moved, before, situation)
+    differing = Differences() if reasons else find_platform_differences(moved, before, situation)
     reasons += check_changes(differing.changes, situation.find_capabilities(cluster_of(sides.address) or ""))
     inherited = tuple(find_changes_by_move(sides.address, before, situation))
     reasons += find_tiering_problems(sides.address, before, (*differing.changes, *inherited), situation)
@@ -322,7 +322,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
             precondition=compute_state_precondition(old, before),
         )
     )
-    change(moved, before, differing, situation, decision)
+    plan_resource_changes(moved, before, differing, situation, decision)
 
 
 def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -350,19 +350,19 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
     decision.settled.add(old)
     moved = AddressView(sides.address, sides.wanted, situation.recorded[old], before)
     is_same_kind = type(before.resource) is type(sides.wanted.resource)
-    differing = compare(moved, before, situation) if is_same_kind else Differences()
+    differing = find_platform_differences(moved, before, situation) if is_same_kind else Differences()
     decision.actions.append(plan_adoption(moved, before, differing, reason, moved_from=old))
     decision.actions.append(Forget(address=old, reasons=(reason,)))
-    change(moved, before, differing, situation, decision)
+    plan_resource_changes(moved, before, differing, situation, decision)
 
 
 def move_record(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
-    """Move the record of `old` to a desired address of the same resource."""
+    """Move the record of `old` to the desired address of the same resource."""
     _follow_record(sides, old, Reason.READDRESSED, situation, decision)
 
 
 def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
-    """Return new address → recorded address of equal physical names, for platforms with flat names."""
+    """Map new addresses to recorded addresses with the same physical name, on platforms with flat names."""
     leaving: dict[tuple[str, str], Address] = {}
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         last = situation.recorded[address]
@@ -375,7 +375,7 @@ def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
     for address in sorted(situation.wanted.keys() - situation.recorded.keys()):
         resource = situation.wanted[address].resource
         if isinstance(resource, Topic) and resource.cluster in situation.clusters:
-            name = physical_name(situation.clusters[resource.cluster], resource.full_name)
+            name = build_physical_name(situation.clusters[resource.cluster], resource.full_name)
             if (resource.cluster, name) in leaving:
                 arriving[address] = leaving[resource.cluster, name]
     return arriving
@@ -387,7 +387,7 @@ MOVED_TO: Final = "moved to "
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Keep the record of a topic that a command moved, so that no empty topic takes its old name."""
     new_address = situation.topics_moved_away[sides.address]
-    decision.hold(
+    decision.add_held_change(
         sides,
         f"it was moved to {new_address}, and no file declares it",
         f"To leave it there: reconciler drift --accept {sides.address}. {_suggest_move_back(sides, new_address)}"
@@ -405,7 +405,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# A moved namespace is created first, and the old one is deleted last.
+# The new namespace is created first, and the old namespace is deleted last.
 
 
 def add_implied_moves(
@@ -427,7 +427,7 @@ def add_implied_moves(
         names = [name for name in guess_former_addresses(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
-            # If only the new one is recorded, another topic has the old name.
+            # If only the new address is recorded, another topic has the old name.
             old = next((name for name in names if name in observed), None)
         if old is not None:
             resolved[address] = replace(item, moved_from=old)

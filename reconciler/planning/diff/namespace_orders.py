@@ -15,7 +15,12 @@ from reconciler.planning.diff.converge import (
     plan_deletion,
     warn_of_foreign_rules,
 )
-from reconciler.planning.diff.topic_orders import alter, find_followers, plan_changes, warn_of_followers
+from reconciler.planning.diff.topic_orders import (
+    find_followers,
+    plan_changes,
+    update_ordered_resource,
+    warn_of_followers,
+)
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_namespace
@@ -105,7 +110,7 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
     after = before.resource.model_copy(update={"spec": spec.model_copy(update={"configs": configs, "acls": acls})})
     limits = (*check_namespace(ordered, capabilities, {}), *find_tiering_problems(address, before, changes, situation))
     refusals = [(f"{address}: {message}", hint) for message, hint in limits]
-    alter(address, changes, after, refusals, situation, decision)
+    update_ordered_resource(address, changes, after, refusals, situation, decision)
 
 
 def _report_unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
@@ -139,7 +144,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
 
 
 def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> None:
-    """Move topics to another namespace. Each topic that cannot move is an error."""
+    """Move topics to another namespace, or add an error for each topic that cannot move."""
     capabilities = situation.find_capabilities(order.cluster)
     itself = _namespace_address(order.cluster, order.source)
     if not capabilities.topic_move:

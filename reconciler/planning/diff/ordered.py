@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
 from reconciler.planning.diff.link_orders import build_ordered_links, decide_link
-from reconciler.planning.diff.mirror_orders import decide_mirror_order, refuse_rivals
+from reconciler.planning.diff.mirror_orders import decide_mirror_order, refuse_competing_reversals
 from reconciler.planning.diff.mount_orders import migrate_topic
 from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, build_ordered_topic, create_topic, delete_topic
@@ -81,7 +81,7 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 decide_mirror_order(order, situation, decision)
             case _:
                 assert_never(order)
-    refuse_rivals(decision)
+    refuse_competing_reversals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
         for address in sorted(forgotten, key=build_sort_key, reverse=True)  # the content of a namespace comes first

@@ -20,11 +20,11 @@ from reconciler.planning.diff.converge import (
     warn_of_own_rules,
 )
 from reconciler.planning.diff.mirror_changes import (
-    belongs_to_entry,
     find_mirror_to_destroy,
-    forget_for_link,
+    forget_kept_mirror,
     is_in_transition,
     is_kept_by_link,
+    is_still_declared_mirror,
     refuse_until_settled,
     warn_if_mirror_now,
 )
@@ -104,7 +104,7 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Decide about recorded addresses that are not desired. Content comes before containers."""
+    """Decide about recorded addresses that are not desired, content before containers."""
     leaving = (
         situation.recorded.keys()
         - situation.wanted.keys()
@@ -161,7 +161,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         # another process recreated it
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
-        forget_for_link(address, before, situation, decision)
+        forget_kept_mirror(address, before, situation, decision)
     elif is_in_transition(before):
         refuse_until_settled(address, before, decision)
     elif before.state == GOING:
@@ -200,7 +200,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
         return True
     if kind == "mirror":
         return before is not None and before.state == STOPPED
-    if kind == "topic" and (address in situation.mountings_by_topic or belongs_to_entry(address, situation)):
+    if kind == "topic" and (address in situation.mountings_by_topic or is_still_declared_mirror(address, situation)):
         return True
     # the namespace existed before this workspace
     return IMPLIED in last.origins and last.ownership == "adopted"
@@ -224,7 +224,7 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judge_all(self) -> tuple[Action, ...]:
-        """Return the actions. Deletes of containers that must stay are blocked or, if implied, become forgets."""
+        """Block the deletes of containers that must stay, or turn implied ones into forgets."""
         if not self._deletes:
             return tuple(self._actions)
         inside = self._find_remaining_content()
@@ -355,7 +355,7 @@ class ContainerGuard:
             yield from self._find_other_half(resource)
 
     def _find_other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """A link on two clusters must be deleted on both."""
+        """Yield the link on the other cluster, because both must be deleted."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

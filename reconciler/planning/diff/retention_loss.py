@@ -26,16 +26,16 @@ _LOCAL: Final = ("retention.local.target.ms", "local.retention.ms")
 _SWITCHES: Final = ("remote.write", "remote.read", "remote.storage.enable")
 
 KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP, *_LOCAL, *_SWITCHES)
-"""Configs that delete records, with those of local retention for tiered topics."""
+"""Configs on which the deletion of records depends."""
 
 
 class Side(NamedTuple):
-    """Functions that return a topic's configs before or after a change, or `None` for unset configs."""
+    """Functions that read a topic's configs before or after a change."""
 
     acting: Callable[[str], str | None]
-    """Reads configs of the topic, its namespaces and the cluster."""
+    """Reads a config of the topic, its namespaces or the cluster."""
     own: Callable[[str], str | None]
-    """Reads configs of the topic and its namespaces."""
+    """Reads a config of the topic or its namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RetentionRule:
     deletes: bool
     compacts: bool
     unknown: frozenset[str] = frozenset()
-    """Unset configs with an unknown default. The platform's usual default is assumed."""
+    """Unset configs whose default is unknown and assumed."""
 
     @classmethod
     def of_sides(
@@ -60,7 +60,7 @@ class RetentionRule:
     ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
-        A tiered topic keeps at least its local retention (F-R-027), even after tiering is disabled.
+        Even after tiering is disabled, a topic keeps at least its local retention (F-R-027).
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
@@ -80,11 +80,11 @@ class RetentionRule:
         catalog: Mapping[str, ConfigKey],
         defaults: Mapping[str, str] = NO_DEFAULTS,
     ) -> RetentionRule:
-        """Return the retention by effective configs. Missing values are the cluster's or the platform's defaults."""
+        """Return the retention by effective configs, or the cluster's or platform's defaults."""
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
         def configured_value(key: str) -> str | None:
-            own, known = look_up(key), catalog.get(key)  # with an empty cleanup.policy nothing is deleted
+            own, known = look_up(key), catalog.get(key)  # an empty cleanup.policy deletes nothing
             return own if own is not None else defaults.get(key, known.default if known is not None else None)
 
         def value(key: str, fallback: str) -> str:
@@ -111,12 +111,12 @@ class RetentionRule:
         return self.deletes and (not other.deletes or self.ms < other.ms or self.bytes < other.bytes)
 
     def expired_before(self, now_ms: int) -> int | None:
-        """Return the timestamp in milliseconds before which records expire, or `None` if age deletes none."""
+        """Return the timestamp in ms before which records expire, or `None` without a time limit."""
         return None if self.ms == _FOREVER or not self.deletes else max(0, now_ms - int(self.ms))
 
     @property
     def keeps_all(self) -> bool:
-        """Whether no record expires for any value of the unknown defaults."""
+        """Whether no record expires, whatever the unknown defaults are."""
         if not self.deletes and CLEANUP not in self.unknown:
             return True
         return self.ms == self.bytes == _FOREVER and not self.unknown
@@ -149,12 +149,12 @@ class Loss:
 
     @property
     def risk(self) -> Risk:
-        """`data loss` if records are or may be deleted."""
+        """`data-loss` if records are or may be deleted."""
         return Risk.DATA_LOSS if self.expires or self.is_compacted else Risk.NONE
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Reasons in addition to the changed configs."""
+        """Reasons to add to those of the changed configs."""
         compacted = (Reason.COMPACT_ADDED,) if self.is_compacted else ()
         return compacted if self.is_known else (*compacted, Reason.UNMEASURED)
 
@@ -197,7 +197,7 @@ def parse_config_key(path: str) -> str:
 
 
 def find_expiry_reason(change: Change) -> Reason | None:
-    """Return why a changed field makes records expire, or `None` if it does not."""
+    """Return why a changed field makes records expire, if it does."""
     key = parse_config_key(change.path)
     if key == CLEANUP:
         after = "delete" if change.after is None else str(change.after)

@@ -36,7 +36,7 @@ ENABLED: Final = TieringState.ENABLED
 
 
 def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
-    """Return the ordered topic. If no manifest could declare it, add an error and return `None`."""
+    """Return the ordered topic, or add an error and return `None` if it is invalid."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
         return WantedResource(
@@ -96,20 +96,20 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     limits = check_partitions(order.partitions, situation.find_capabilities(cluster_of(address) or ""))
     refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
     after = _set_values(before.resource, order.configs, order.partitions)
-    is_altered = alter(address, changes, after, refusals, situation, decision)
+    is_altered = update_ordered_resource(address, changes, after, refusals, situation, decision)
     if is_altered and any(change.path == "partitions" for change in changes):
         message = "records of a key go to other partitions from now on: their order across the change is lost"
         decision.warn(address, None, message, "Let consumers that rely on the order read all existing records first.")
 
 
 def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
-    """Return the changes that set fields of a resource. `None` resets a field."""
+    """Return the changes that set fields of a resource, or reset them for `None`."""
     own = list_fields(before.resource)
     moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
     return tuple(Change(path, old, new) for path, old, new in moved if old != new)
 
 
-def alter(
+def update_ordered_resource(
     address: Address,
     changes: tuple[Change, ...],
     after: Resource,
@@ -183,7 +183,7 @@ def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situatio
 def _refuse_disabling(
     address: Address, configs: Mapping[str, str | None], situation: Situation
 ) -> tuple[str, str] | None:
-    """Disabling tiering deletes remote data (KIP-950), which only a plan of the files may do."""
+    """Reject an order that disables tiering, because this may delete remote data (KIP-950)."""
     before = situation.observed[address]
     now = _compute_acting_configs(address, before, situation)
     then = _compute_acting_configs(
@@ -207,7 +207,7 @@ def _compute_acting_configs(address: Address, seen: Observed, situation: Situati
 
 
 def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a topic. Its record stays, so the next plan reports it missing."""
+    """Delete a topic, but keep its record."""
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:

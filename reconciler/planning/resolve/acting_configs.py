@@ -1,4 +1,4 @@
-"""Effective configs of a topic: its own, inherited, from a policy, and after a mount."""
+"""Effective configs of topics: own, inherited, from a policy, and after a mount."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 
 
 ActOptions: TypeAlias = dict[str, tuple[str, str]]
-"""Config → (value, origin). The origin is `cluster` or the address of a topic, namespace or policy."""
+"""(value, origin) by config. The origin is `cluster` or the address of a topic, namespace or policy."""
 
 
 class ActingConfigs:
-    """Computes effective configs of topics and namespaces, and caches results of parents."""
+    """Computes and caches effective configs of topics and namespaces."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
@@ -84,7 +84,7 @@ class ActingConfigs:
         return acting
 
     def above(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
-        """Return the configs that a topic inherits from a namespace. `initial` are cluster defaults at its creation."""
+        """Return the configs that a topic inherits. `initial` are cluster defaults at the topic's creation."""
         return dict(self._compute_inherited(cluster, namespace, initial))
 
     def properties(self, cluster: str) -> Mapping[str, str]:
@@ -120,7 +120,7 @@ class ActingConfigs:
                 acting[key] = configs[key], origin
 
     def _plan_own_configs(self, address: Address) -> dict[str, str]:
-        """Desired configs, and observed ones that the files do not manage."""
+        """Return the desired configs, with observed configs that the files do not manage."""
         situation = self._situation
         wanted, seen = situation.wanted.get(address), situation.observed.get(address)
         last = situation.recorded.get(address)
@@ -142,13 +142,13 @@ def _read_own_configs(resource: Resource) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class HiddenValue:
-    """A config set outside the files that hides a declared value of a namespace or cluster."""
+    """A config set on a topic outside the files, which overrides an inherited declared value."""
 
     key: str
     value: str
     declared: str
     origin: Address
-    """The namespace or cluster that declares the value."""
+    """The namespace or cluster that declares the overridden value."""
     recorded: str | None
     """The last applied value."""
 
@@ -161,7 +161,7 @@ class HiddenValue:
 def find_hidden_values(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> tuple[HiddenValue, ...]:
-    """Return a topic's configs that hide declared values, on platforms with inheritance."""
+    """Return a topic's configs that override inherited declared values."""
     topic, live = wanted.resource, seen.resource if seen is not None else None
     if not isinstance(topic, Topic) or not isinstance(live, Topic) or live.spec.configs == topic.spec.configs:
         return ()
@@ -178,7 +178,7 @@ def find_hidden_values(
 def find_reset_keys(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> frozenset[str]:
-    """Return the hiding configs of a topic that the plan resets, because no rule ignores them."""
+    """Return those of a topic's hidden values that the plan resets, because no rule ignores them."""
     hidden = find_hidden_values(situation, wanted, last, seen)
     address = wanted.resource.address
     return frozenset(item.key for item in hidden if situation.find_ignore_rule(address, item.path) is None)
@@ -224,7 +224,7 @@ NEEDS_TIERING: Final = frozenset(
 
 
 def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dict[str, str]:
-    """Return the configs that a policy sets. Without tiering, configs that disable it are omitted."""
+    """Return the configs that a policy sets, without those that disable tiering if the platform has none."""
     words = dict(
         _compile_directions(policy) if capabilities.tiering_words == "directions" else to_policy_configs(policy)
     )
@@ -254,14 +254,14 @@ def _compile_directions(policy: TieringPolicySpec) -> Iterator[tuple[str, str]]:
 
 
 Layer: TypeAlias = dict[str, tuple[str, str]]
-"""Config key → (declared value, address of its origin)."""
+"""(declared value, address of origin) by config."""
 
 
 _DEFAULT_ON_DISABLE: Final = ("remote.log.disable.policy", "retain")
 
 
 class Inheritance:
-    """Merges configs of namespaces; the nearest one counts. Results are cached."""
+    """Merges configs of namespaces, of which the nearest overrides others. Caches results."""
 
     def __init__(self, desired: Desired, observed: Inventory) -> None:
         self.findings: list[PlanFinding] = []
@@ -281,13 +281,13 @@ class Inheritance:
         return resolve_policy(merge_layers(above, own), topic.address, live, can_untier=capabilities.untiering)
 
     def above(self, topic: Topic, capabilities: Capabilities) -> Layer:
-        """Return the configs that a topic inherits. The result is empty if the platform implements inheritance."""
+        """Return the configs that a topic inherits; empty if the platform implements inheritance."""
         if capabilities.inherits_configs or not topic.metadata.namespace:
             return {}
         place = topic.cluster, topic.metadata.namespace
         known = self._above.get(place)
         if known is None:
-            # A namespace's `default` only ends inheritance. A topic's `default` also unsets the value.
+            # A namespace's `default` only ends inheritance; a topic's also unsets the value.
             tiers = self._merge_tiers(*place, capabilities)
             known = self._above[place] = {key: held for key, held in tiers.items() if held[0] != DEFAULT}
         return known
@@ -372,7 +372,7 @@ SWITCH_PATHS = frozenset(CONFIGS + key for key in SWITCHES)
 
 @dataclass(frozen=True, slots=True)
 class SwitchReader:
-    """Effective tiering switches of a topic: its own, or those of its nearest namespace, or the cluster's."""
+    """Reads the effective tiering switches of topics: own, inherited from the nearest namespace, or the cluster's."""
 
     situation: Situation
 
@@ -381,17 +381,17 @@ class SwitchReader:
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_own_switches)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
-        """Return the tiering switches of a topic after the plan. `old` is its present address."""
+        """Return the tiering switches of a topic after the plan. `old` is its current address."""
         return self._merge_tiering_switches(
             address, self.read_planned_switches(address, old), seen, self.read_planned_switches
         )
 
     def moved(self, address: Address, seen: Observed) -> Configs:
-        """Return the tiering switches that an unchanged topic would have at this address."""
+        """Return the tiering switches that an observed topic would have at this address."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_planned_switches)
 
     def read_planned_switches(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
-        """Return the tiering switches set on a topic or namespace after the plan, including unmanaged ones."""
+        """Return the tiering switches set on a topic or namespace after the plan."""
         place = old or address
         own, wanted = self.read_own_switches(place), self.situation.wanted.get(address)
         if wanted is None or not self.situation.can_plan(address):
@@ -433,7 +433,7 @@ def compute_mounted_configs(
 ) -> dict[str, str]:
     """Return the configs that a mounted topic needs to keep its effective configs.
 
-    `all_set` are configs of the topic and its previous parents; `above` are those of its new parents.
+    `all_set` are configs of the topic and its previous parents; `above` those of its new parents.
     """
     return pin_configs(above, own, all_set, catalog)
 
@@ -444,7 +444,7 @@ def collect_set_configs(topic: Topic, initial: Mapping[str, str], situation: Sit
 
 
 def read_present_switches(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:
-    """Return whether an existing topic uploads to and fetches from object storage."""
+    """Return the effective tiering switches of an existing topic."""
     return read_switches(_read_current_configs(topic, initial, situation))
 
 

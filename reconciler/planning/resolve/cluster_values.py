@@ -39,7 +39,7 @@ class _CompiledProperties:
 def compile_cluster(
     cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]
 ) -> tuple[WantedResource, list[PlanFinding]]:
-    """Return a cluster with tiering as properties, and findings about invalid values.
+    """Return a cluster with `tiering` as properties, and findings about invalid values.
 
     Declared object storage enables tiered storage unless `properties` disable it.
     """
@@ -127,7 +127,7 @@ def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen
 
 
 def find_abandoned_sources(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
-    """Return the clusters of failover sources, which the plan does not need to read."""
+    """Return the source clusters of failed-over mirrors, which the plan need not read."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     return frozenset(
         mirror.source_cluster

@@ -1,4 +1,4 @@
-"""Compile policies and links, and add implied namespaces to desired resources."""
+"""Compile policies and links, and add implied namespaces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 def resolve_desired(
     desired: Desired, request: PlanInput, observed: Inventory = NOTHING
 ) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
-    """Return the desired resources, and findings about invalid values. `observed` shows which topics are tiered."""
+    """Return the desired resources, and findings about invalid values."""
     return _Resolver(desired, request, observed).all()
 
 
@@ -184,7 +184,7 @@ class _Resolver:
                 self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
-        """Results are cached, because many topics share a few values."""
+        """Cached, because many topics share a few values."""
         cache_key = id(capabilities.configs), key, value
         canonical = self._canonical.get(cache_key)
         if canonical is None:

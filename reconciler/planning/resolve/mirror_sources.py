@@ -20,7 +20,7 @@ from reconciler.lifecycles import (
 )
 from reconciler.planning.plan import HeldChange
 from reconciler.planning.resolve.limits import check_configs, describe_unsupported
-from reconciler.planning.resolve.physical_names import is_flat, physical_name, prefix_of
+from reconciler.planning.resolve.physical_names import build_name_prefix, build_physical_name, is_flat
 from reconciler.planning.situation import (
     COPYING,
     Situation,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 PEER: Final = "peer"
-"""Key in `origins`: a command paused the mirror on the other cluster, which mirrors this topic."""
+"""Key in `origins` if a command paused the mirror on the other cluster that mirrors this topic."""
 NOTHING: Final = "nothing"
 _MARK_PREFIX: Final = "a command, while the files said "
 
@@ -70,7 +70,7 @@ def drop_command_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def mark_commanded_role(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror whose role a command changed. A mark stores the declared role."""
+    """Return the record of a mirror whose role a command changed, with a mark."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -82,12 +82,12 @@ def mark_commanded_role(last: Recorded, role: str) -> Recorded:
 
 
 def make_role_mark(declared: str) -> str:
-    """Return the mark in a record's origins for a declared role that a command changed."""
+    """Return the mark in `origins` for a declared role that a command changed."""
     return f"{_MARK_PREFIX}{declared}"
 
 
 def parse_role_mark(origin: str) -> str | None:
-    """Return the declared role in a mark, or `None` if `origin` is no mark."""
+    """Return the declared role in a mark; `None` for other origins."""
     return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
 
@@ -96,26 +96,23 @@ def is_made_by_command(last: Recorded | None) -> bool:
     return last is not None and last.origins.get(STATE) == make_role_mark(NOTHING)
 
 
-# After a reversal, verbs apply to the mirror on the other cluster.
-
-
 ENDS: Final = {
     "promote": MirrorStatus.STOPPED,
     "reverse-and-start": MirrorStatus.STOPPED,
     "reverse-and-pause": MirrorStatus.STOPPED,
     "truncate-and-restore": MirrorStatus.ACTIVE,
 }
-"""Final status of verbs with several steps."""
+"""Final status by verb, for verbs with several steps."""
 
 _REVERSALS: Final = frozenset({"reverse-and-start", "reverse-and-pause"})
 _COPYING: Final = frozenset({"promote", *_REVERSALS})
 _ROLE_OF_PEER: Final[dict[Role, Role]] = {"reversed": "mirroring", "mirroring": "reversed", "paused": "reversed"}
-"""The role that the mirror on the other cluster needs after a role swap."""
+"""Role of the mirror on the other cluster after a role swap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A verb with the mirror that it changes, the resulting role, and the states before and after."""
+    """A verb with the mirror in its resulting role, and the mirror's states before and after."""
 
     mirror: MirrorTopic
     verb: str
@@ -125,14 +122,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class VerbsToRole:
-    """The verbs that lead to the role. They are empty if the mirror has the role."""
+    """Verbs that lead to the desired role; empty if the mirror has this role."""
 
     steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RoleInProgress:
-    """The role change is in progress, or this version does not know the state."""
+    """A role change in progress, or a state that this version does not know."""
 
     address: Address
     state: str
@@ -140,21 +137,21 @@ class RoleInProgress:
 
 @dataclass(frozen=True, slots=True)
 class RoleRefusal:
-    """No legal verbs lead to the role."""
+    """Why no legal verbs lead to the desired role."""
 
     message: str
     hint: str
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A cluster that was not read prevents the decision or the change."""
+class RoleDeferral:
+    """Why the role cannot change until another cluster is read or another plan is applied."""
 
     message: str
     hint: str
 
 
-Way = VerbsToRole | RoleInProgress | RoleRefusal | LeftOut
+Way = VerbsToRole | RoleInProgress | RoleRefusal | RoleDeferral
 
 
 def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
@@ -178,7 +175,7 @@ def find_mirror_status(seen: Observed) -> MirrorStatus | None:
 
 
 def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles can be swapped, because the link is or becomes bidirectional."""
+    """Return whether roles can be swapped, because the link is bidirectional after this plan."""
     address = address_of("link", mirror.cluster, mirror.link)
     item = situation.wanted.get(address) or situation.observed.get(address)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
@@ -204,17 +201,17 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 
 
 def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return the verbs that give a mirror its desired role, or why it cannot have the role.
+    """Return the verbs that give a mirror its desired role, or why it cannot have this role.
 
-    Return `None` if neither cluster has the mirror.
+    `None` means that neither cluster has the mirror.
     """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
-    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | LeftOut) else way
+    return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | RoleDeferral) else way
 
 
 def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
-    """Return whether the mirror at this address has another source, as in chains."""
+    """Return whether the observed mirror has another source, as in chains."""
     observed_mirror = seen.resource if seen is not None else None
     return isinstance(observed_mirror, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
         observed_mirror.link,
@@ -223,12 +220,12 @@ def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
     )
 
 
-def check_sides(
+def check_role_swap(
     what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
 ) -> RoleRefusal | None:
     """Reject a role change over a link that is one-way or has a prefix on either cluster (F-C-073).
 
-    A side is a cluster and its link, or `None`.
+    A side is (cluster, link).
     """
     way_out = "Promote or fail over, and link the other way."
     for (cluster, spec), (other, of_other) in ((side, other_side), (other_side, side)):
@@ -243,12 +240,12 @@ def check_sides(
     return None
 
 
-def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles are swapped, so that the other mirror determines the role."""
+def has_swapped_role(mirror: MirrorTopic, situation: Situation) -> bool:
+    """Return whether roles are swapped, so that the other cluster's mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and find_mirror_back(mirror, situation) is not None
 
 
-def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | LeftOut:
+def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | RoleDeferral:
     name = observed.resource.address if isinstance(observed.resource, MirrorTopic) else mirror.address
     source = get_source_topic(observed.resource) if isinstance(observed.resource, MirrorTopic) else ""
     message = f"it cannot become {mirror.state}: it mirrors {source} since the roles of that link were swapped"
@@ -259,8 +256,8 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
         and derive_peer(entry).address == name
         and not follows_other_source(derive_peer(entry), observed)
     ]
-    if any(as_topic(mirror) in find_freed_topics(_find_way(entry, situation)) for entry in behind):
-        return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
+    if any(as_topic(mirror) in find_released_topics(_find_way(entry, situation)) for entry in behind):
+        return RoleDeferral(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
     return RoleRefusal(message, f"{first} Until then declare reversed here.")
@@ -286,13 +283,13 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     return _find_way_of_live(mirror, status, situation)
 
 
-def find_freed_topics(way: Way | None) -> frozenset[Address]:
+def find_released_topics(way: Way | None) -> frozenset[Address]:
     """Return the mirrors that these verbs turn into writable topics."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(as_topic(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
-def find_taken_topics(way: Way | None) -> frozenset[Address]:
+def find_topics_to_mirror(way: Way | None) -> frozenset[Address]:
     """Return the writable topics that these verbs turn into mirrors."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (get_source_topic(step.mirror) for step in steps if step.verb in _REVERSALS)
@@ -300,12 +297,12 @@ def find_taken_topics(way: Way | None) -> frozenset[Address]:
 
 
 def map_role_changes(situation: Situation) -> Mapping[Address, frozenset[Address]]:
-    """Return declared mirror → mirrors and topics that its role change affects."""
+    """Map declared mirrors to mirrors and topics that their role changes affect."""
     ways = {address: find_way_to_role(entry, situation) for address, entry in situation.desired_mirrors.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
-        topics = {*(as_topic(step.mirror) for step in steps), *find_freed_topics(way), *find_taken_topics(way)}
+        topics = {*(as_topic(step.mirror) for step in steps), *find_released_topics(way), *find_topics_to_mirror(way)}
         if topics:
             changed[address] = frozenset({*topics, *map(as_mirror, topics)})
     return changed
@@ -318,7 +315,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
     verdict = plan_role_change(mirror.state, status, is_suspended=is_suspended)
     is_for_both = isinstance(verdict, VerbRequest) and mirror.state in {"promoted", "reversed"}
     if is_for_both and mirror.source_cluster not in situation.trusted:
-        return LeftOut(
+        return RoleDeferral(
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
             "Plan again with both clusters. Where the source is lost permanently, state failed-over works without it.",
         )
@@ -330,7 +327,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
 
 
 def predict_resumed_status(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return a mirror's status after this plan resumes its link. Clusters report only that the link is paused."""
+    """Return a mirror's status after this plan resumes its link, as clusters report only the pause."""
     seen = situation.observed.get(link := link_of(mirror))
     was_paused = seen is not None and isinstance(seen.resource, MirrorLink) and seen.resource.spec.paused
     is_resumed = was_paused and not is_link_paused(mirror, situation) and link in situation.wanted
@@ -418,7 +415,7 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
     if not is_two_way(mirror, situation):
         return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
     if mirror.source_cluster not in situation.trusted:
-        return LeftOut(
+        return RoleDeferral(
             f"it is STOPPED, and it is unknown whether its source mirrors it: cluster {mirror.source_cluster} "
             "was not read",
             "Plan again with both clusters.",
@@ -463,7 +460,7 @@ def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Si
 
 
 def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> Step | RoleRefusal:
-    """Return the verb that restores a stopped mirror's original source, or an error if it has too few partitions."""
+    """Return the step that restores a stopped mirror's original source, or why it cannot."""
     verb = "truncate-and-restore"
     topic, source = as_topic(mirror), get_source_topic(mirror)
     needed, has = count_partitions(topic, situation), count_partitions(source, situation)
@@ -481,7 +478,7 @@ def build_restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situ
 
 
 def count_partitions(topic: Address, situation: Situation) -> int:
-    """Return the partition count of a topic or mirror, or 0 if unknown."""
+    """Return the partition count of a topic or mirror; 0 if unknown."""
     counts = [0]
     for item in (situation.observed.get(topic), situation.observed.get(as_mirror(topic))):
         if item is not None and isinstance(item.resource, Topic):
@@ -520,8 +517,8 @@ def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...
     return steps
 
 
-def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
-    """Return the declared mirror whose role change turns a topic into a mirror, with its observed state."""
+def find_mirror_claiming_topic(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
+    """Return the declared mirror whose role change turns a topic into a mirror, as declared and observed."""
     live = situation.observed.get(as_mirror(topic))
     for entry in situation.desired_mirrors_by_source.get(topic, ()):
         back = find_mirror_back(entry, situation)
@@ -531,7 +528,7 @@ def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic
         if (
             is_planned
             and is_two_way(entry, situation)
-            and topic in find_taken_topics(find_way_to_role(entry, situation))
+            and topic in find_topics_to_mirror(find_way_to_role(entry, situation))
         ):
             return entry, None
     return None
@@ -561,7 +558,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     seen = situation.observed.get(mirror.address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
         return
-    if follows_other_source(mirror, seen) and not has_role_elsewhere(mirror, situation):
+    if follows_other_source(mirror, seen) and not has_swapped_role(mirror, situation):
         another = f"remove the entry, apply that with --allow delete:{mirror.address}, and declare it again"
         yield (
             f"it mirrors {get_source_topic(seen.resource)} over link {seen.resource.link}, which never changes",
@@ -570,7 +567,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
-    """Return the principals to which `protect: acl` denies writes. `denied` are those denied now."""
+    """Return the principals to which `protect: acl` denies writes. `denied` are those denied already."""
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.find_capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
@@ -578,7 +575,7 @@ def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situati
     cluster = situation.clusters[mirror.cluster]
     rules = capabilities.access.write_rules | frozenset(_list_namespace_bindings(cluster, situation))
     return find_denied_writers(
-        rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied
+        rules, build_physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied
     )
 
 
@@ -587,7 +584,7 @@ def _list_namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator
         namespace = item.resource
         if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
             continue
-        every = expand_namespace_rules(prefix_of(cluster, namespace.metadata.name), namespace.spec.acls)
+        every = expand_namespace_rules(build_name_prefix(cluster, namespace.metadata.name), namespace.spec.acls)
         yield from (binding for binding in every if binding.resource == "topics")
 
 
@@ -603,7 +600,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
     if find_mirror_back(mirror, situation) is not None:
-        return  # until roles are swapped back, the source copies this mirror
+        return  # the source copies this mirror until roles are swapped back
     if is_replica(situation.wanted.get(get_source_topic(mirror)) or situation.observed.get(get_source_topic(mirror))):
         source = get_source_topic(mirror)
         yield (
@@ -718,7 +715,7 @@ def find_auto_created(cluster: str, full_name: str, situation: Situation) -> Mir
 
 
 def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
-    """Return a new mirror's parameters from its source: `partitions`, synced `configs` and `incarnation`."""
+    """Return a new mirror's parameters: `partitions`, synced `configs` and `incarnation` of its source."""
     source = get_source_topic(mirror)
     chain = _list_config_chain(source, situation)
     configs: dict[str, object] = {}
@@ -798,7 +795,7 @@ NOT_DECLARED: Final = "is not declared here"
 
 
 def explain_unread(cluster: str, situation: Situation) -> str:
-    """Return why a cluster was not read, as the end of a sentence."""
+    """Return why a cluster was not read, such as `does not answer`."""
     why = situation.request.lost.get(cluster)
     if why is None:
         return "was not read"
@@ -810,7 +807,7 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# The record stores the declared role. Older versions recorded the current role with a mark.
+# Records store the declared role. Older versions stored the current role with a mark.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -824,7 +821,7 @@ _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 def replace_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Replace the desired role of mirrors by the role that a command set."""
+    """Give mirrors the desired role that a command set, if plans keep it."""
     for address, item in wanted.items():
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic):
@@ -899,7 +896,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
 
 
 def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
-    """Return the role that a command set, if the declared role did not change since the last apply."""
+    """Return the role that a command set, unless the declared role changed since the last apply."""
     role, was = find_current_role(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == make_role_mark(mirror.state):
@@ -919,7 +916,7 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
 
 
 _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
-"""Roles that count as equal."""
+"""Groups of roles that count as equal."""
 
 
 def find_current_role(mirror: MirrorTopic, observed: Inventory) -> Role | None:

@@ -23,13 +23,13 @@ _LIST_HINT: Final = "See what object storage has: reconciler mount list"
 
 @dataclass(frozen=True, slots=True)
 class AttachedTopic:
-    """A topic on a readable cluster, and its permanent location."""
+    """A topic on a readable cluster, with its permanent location."""
 
     cluster: str
     name: str
     location: str
     leaves_by: Address | None = None
-    """The Mounting that unmounts the topic in this plan, if any."""
+    """The Mounting that unmounts the topic in this plan."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ class SharedStorage:
 
     url: str
     cluster_id: str | None
-    """Id of the cluster that mounts, or `None` if it does not exist."""
+    """Id of the mounting cluster; `None` if it does not exist."""
     mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """Id of a readable cluster → its name in the files."""
+    """Declared name by id of a readable cluster."""
 
-    def whose(self, owner: str | None) -> str:
-        """Return a cluster's id and, if known, its name, as text."""
+    def format_owner(self, owner: str | None) -> str:
+        """Return text with a cluster's id and, if known, name."""
         if owner is None:
             return "another cluster"
         name = self.names.get(owner)
         return f"cluster {owner}" if name is None else f"cluster {owner} ({name})"
 
     @cached_property
-    def at(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by cluster id and revision. The index serves thousands of Mountings."""
+    def topics_by_location(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
+        """Topics by cluster id and initial revision, which are parts of locations."""
         topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         for topic in self.attached:
             topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)
@@ -62,8 +62,8 @@ class SharedStorage:
         return topics
 
     @cached_property
-    def called(self) -> Mapping[str, tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by original name. A topic on a cluster is not listed as mountable."""
+    def topics_by_name(self) -> Mapping[str, tuple[list[AttachedTopic], list[MountableTopic]]]:
+        """Topics by original name, each listed as attached or as mountable."""
         topics: dict[str, tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         taken = {topic.location for topic in self.attached}
         for topic in self.attached:
@@ -79,7 +79,7 @@ def find_source(
 ) -> MountSource | UserError | None:
     """Return the source of a Mounting or an error, or `None` if this storage has no such topic.
 
-    A Mounting's name refers first to `last_location`, which it unmounted last.
+    Without `source`, the location that the Mounting unmounted last comes first.
     """
     source = mounting.spec.source
     if source is None and last_location is not None and _is_free(last_location, storage):
@@ -90,15 +90,15 @@ def find_source(
 
 
 def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the source that a Mounting's name would select on a cluster without that topic."""
-    attached, called = storage.called.get(wanted_name(mounting), ((), ()))
+    """Return the source that a Mounting selects by name if the cluster has no such topic."""
+    attached, called = storage.topics_by_name.get(get_source_name(mounting), ((), ()))
     leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
     free = (MountSource(topic.location, None) for topic in called if topic.state == "detached")
     return next(free, next(leaving, None))
 
 
 def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the only unmounted topic of the cluster with the Mounting's name, or `None`."""
+    """Return the unmounted topic of the cluster with the Mounting's name, if there is exactly one."""
     last = [
         topic.location
         for topic in storage.mountables
@@ -108,7 +108,7 @@ def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSourc
 
 
 def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    """Return the location of an unmounted, missing topic, or `None` if unknown. Return an error if it never existed."""
+    """Return the location of an unmounted topic, `None` if unknown, or an error if it never existed."""
     if (last := find_last_detached(mounting, storage)) is not None:
         return last
     match find_source(mounting, None, storage):
@@ -122,7 +122,7 @@ def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSou
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Compare two locations. Either may omit the namespace."""
+    """Return whether two locations are equal. Either may omit the namespace."""
     (namespace, name), (other_namespace, other_name) = (
         split_name(_read_topic_part(one)),
         split_name(_read_topic_part(other)),
@@ -150,13 +150,13 @@ def find_in_other_storages(
     return None
 
 
-def wanted_name(mounting: Mounting) -> str:
+def get_source_name(mounting: Mounting) -> str:
     """Return the full name of a Mounting's source, unless the source is a location."""
     return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
 
 
-def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for an unknown topic. `leaves_by` is a Mounting that will unmount one with that name."""
+def build_missing_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
+    """Return the error for an unknown topic. `leaves_by` is a Mounting that will unmount it."""
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
@@ -166,37 +166,37 @@ def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = Non
             f"unmount it there. Where it is not, its register is lost; whose it is says: "
             f"reconciler mount release {source} --owner {owner}",
         )
-    message = f"no unmounted topic {wanted_name(mounting)} is in {url}"
+    message = f"no unmounted topic {get_source_name(mounting)} is in {url}"
     if leaves_by is not None:
         hint = f"It is there once {leaves_by} has been applied: apply that without this Mounting, then add it."
         return UserError(f"{message} yet", hint=hint)
     return UserError(message, hint=f"{_LIST_HINT}, or correct source.")
 
 
-def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
+def is_other_topic(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
     """Return whether a topic with the Mounting's name is not the Mounting's topic."""
-    last, topic = last_of(mounting, situation), situation.recorded.get(get_mounted_topic(mounting))
+    last, topic = find_mounting_record(mounting, situation), situation.recorded.get(get_mounted_topic(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
-    location, meant = location_of(seen), meant_location(mounting, situation)
+    location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     if location is None and hides_locations(mounting.cluster, situation):
         return bool(ids)
     is_located = mounting.spec.state == "mounted" or is_unmounted(last)
-    if location is not None and (is_located or is_explicit(meant)):
-        return not is_at(location, meant)
+    if location is not None and (is_located or is_location(meant)):
+        return not matches_source(location, meant)
     return is_located or (bool(ids) and seen.incarnation is not None)
 
 
 def hides_locations(cluster: str, situation: Situation) -> bool:
-    """Return whether a cluster keeps the locations of its topics to itself: it then names its object storage."""
+    """Return whether a cluster does not report the locations of its topics."""
     return bool(situation.find_capabilities(cluster).object_storage)
 
 
 def has_own_topic(mounting: Mounting, situation: Situation) -> bool:
     """Return whether a Mounting's topic exists on its cluster."""
     seen = situation.observed.get(get_mounted_topic(mounting))
-    return seen is not None and not is_stranger(mounting, seen, situation)
+    return seen is not None and not is_other_topic(mounting, seen, situation)
 
 
 def is_unmounted(last: Recorded | None) -> bool:
@@ -204,14 +204,14 @@ def is_unmounted(last: Recorded | None) -> bool:
     return last is not None and isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted"
 
 
-def is_away(mounting: Mounting, situation: Situation) -> bool:
+def is_in_object_storage(mounting: Mounting, situation: Situation) -> bool:
     """Return whether a Mounting's topic is in object storage."""
     is_found = isinstance(situation.request.stored.mounts.get(mounting.address), MountSource)
-    return is_unmounted(last_of(mounting, situation)) or is_found
+    return is_unmounted(find_mounting_record(mounting, situation)) or is_found
 
 
-def held_state(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the state that a command set, if the declared state did not change since the last apply."""
+def find_held_state(mounting: Mounting, situation: Situation) -> str | None:
+    """Return the state that a command set, unless the declared state changed since the last apply."""
     last, topic = situation.recorded.get(mounting.address), get_mounted_topic(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
@@ -224,47 +224,47 @@ def held_state(mounting: Mounting, situation: Situation) -> str | None:
     if not is_same or (was.spec.state, was.topic_name) != (mounting.spec.state, mounting.topic_name):
         return None
     if mounting.spec.state == "unmounted":
-        return "mounted" if seen is not None and not is_stranger(mounting, seen, situation) else None
+        return "mounted" if seen is not None and not is_other_topic(mounting, seen, situation) else None
     is_gone = seen is None and (lies_at is not None or topic in situation.request.stored.mounted_elsewhere)
     return "unmounted" if is_gone else None
 
 
-def meant_location(mounting: Mounting, situation: Situation) -> str:
+def get_source_location(mounting: Mounting, situation: Situation) -> str:
     """Return the location of a Mounting's source, or its original name."""
     source = mounting.spec.source
-    if source is not None and is_explicit(source):
+    if source is not None and is_location(source):
         return source
-    last = last_of(mounting, situation)
+    last = find_mounting_record(mounting, situation)
     known = last.resource.spec if last is not None and isinstance(last.resource, Mounting) else None
     if last is not None and last.physical_name is not None and known is not None and source in {None, known.source}:
         return last.physical_name
-    return wanted_name(mounting)
+    return get_source_name(mounting)
 
 
-def last_of(mounting: Mounting, situation: Situation) -> Recorded | None:
-    """Return the record of a Mounting, which may have its previous name."""
+def find_mounting_record(mounting: Mounting, situation: Situation) -> Recorded | None:
+    """Return the record of a Mounting, perhaps under its previous name."""
     last, wanted = situation.recorded.get(mounting.address), situation.wanted.get(mounting.address)
     old = wanted.moved_from if wanted is not None else None
     return situation.recorded.get(old) if last is None and old is not None else last
 
 
-def location_of(seen: Observed) -> str | None:
+def get_remote_location(seen: Observed) -> str | None:
     """Return a topic's location in object storage, if any."""
     return seen.topic.legacy.location if seen.topic.legacy is not None else None
 
 
-def is_at(location: str, meant: str) -> bool:
+def matches_source(location: str, meant: str) -> bool:
     """Return whether a location equals `meant` or its topic has that name."""
-    return is_same_place(meant, location) if is_explicit(meant) else _read_topic_part(location) == meant
+    return is_same_place(meant, location) if is_location(meant) else _read_topic_part(location) == meant
 
 
-def is_explicit(source: str) -> bool:
+def is_location(source: str) -> bool:
     """Return whether a source is a location instead of a name."""
     return "/" in source
 
 
 def _find_at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:
-    attached, mountables = storage.at.get(_split_cluster_and_revision(location), ((), ()))
+    attached, mountables = storage.topics_by_location.get(_split_cluster_and_revision(location), ((), ()))
     for leaving in attached:
         if is_same_place(location, leaving.location):
             return _find_attached_source(mounting, leaving)
@@ -282,8 +282,8 @@ def _find_at(mounting: Mounting, location: str, storage: SharedStorage) -> Mount
 
 
 def _find_named(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
-    full_name = wanted_name(mounting)
-    attached, called = storage.called.get(full_name, ((), ()))
+    full_name = get_source_name(mounting)
+    attached, called = storage.topics_by_name.get(full_name, ((), ()))
     leaving = [topic for topic in attached if topic.leaves_by is not None]
     free = [topic.location for topic in called if topic.state == "detached"]
     locations = sorted({*free, *(topic.location for topic in leaving)})
@@ -339,12 +339,12 @@ def _report_owner(topic: MountableTopic, storage: SharedStorage) -> UserError:
         )
         hint = f"Make what is left of it mountable again: {release}"
         return UserError(message, hint=hint)
-    message = f"{topic.location} is {word} {storage.whose(topic.owner)} as {topic.name}"
+    message = f"{topic.location} is {word} {storage.format_owner(topic.owner)} as {topic.name}"
     return UserError(message, hint=explain_release(release, is_mounted=topic.state == "mounted"))
 
 
 def _is_free(location: str, storage: SharedStorage) -> bool:
-    _, mountables = storage.at.get(_split_cluster_and_revision(location), ((), ()))
+    _, mountables = storage.topics_by_location.get(_split_cluster_and_revision(location), ((), ()))
     return any(mountable.location == location and mountable.state == "detached" for mountable in mountables)
 
 

@@ -1,4 +1,4 @@
-"""Physical names of topics on platforms without namespaces, and their collisions."""
+"""Flat names of topics on platforms without namespaces, and their collisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def is_flat(cluster: Cluster) -> bool:
-    """Return whether a platform has flat topic names, without namespaces."""
+    """Return whether a cluster's platform has no namespaces."""
     return cluster.spec.connection.find_separator() is not None
 
 
@@ -40,25 +40,25 @@ def read_separator(cluster: Cluster) -> str:
     return cluster.spec.connection.find_separator() or FLAT_SEPARATOR
 
 
-def physical_name(cluster: Cluster, full_name: str) -> str:
-    """Return the platform's name of a topic."""
+def build_physical_name(cluster: Cluster, full_name: str) -> str:
+    """Return a topic's name on the platform."""
     return full_name.replace(":", read_separator(cluster)) if is_flat(cluster) else full_name
 
 
-def prefix_of(cluster: Cluster, namespace: str) -> str:
-    """Return the prefix of a namespace's flat names, with the separator. Thus `team` does not match `team2.x`."""
-    return physical_name(cluster, namespace) + read_separator(cluster)
+def build_name_prefix(cluster: Cluster, namespace: str) -> str:
+    """Return the prefix of a namespace's flat names, including the separator."""
+    return build_physical_name(cluster, namespace) + read_separator(cluster)
 
 
-def folded(name: str) -> str:
-    """Return a name as Kafka's metrics show it, where `.` and `_` are equal."""
+def fold_name(name: str) -> str:
+    """Return a name with `.` for `_`, because Kafka's metrics do not distinguish them."""
     return name.replace("_", ".")
 
 
 def rekey_observed(
     observed: Inventory, wanted: Container[Address], ours: Iterable[Address], clusters: Mapping[str, Cluster]
 ) -> Inventory:
-    """Return the observed inventory by known addresses. On flat platforms, physical names identify topics.
+    """Return the observed inventory with topics on flat platforms at their known addresses.
 
     `ours` are declared, then recorded addresses.
     """
@@ -79,7 +79,7 @@ def rekey_observed(
         cluster = cluster_of(address) or ""
         if cluster not in flat:
             continue
-        former = strange.get((cluster, physical_name(flat[cluster], full_name_of(address))))
+        former = strange.get((cluster, build_physical_name(flat[cluster], full_name_of(address))))
         seen = inventory.pop(former, None) if former is not None else None
         if seen is not None:
             inventory[address] = _change_address(address, seen)
@@ -87,7 +87,7 @@ def rekey_observed(
 
 
 def _find_name(address: Address, seen: Observed, clusters: Mapping[str, Cluster]) -> str:
-    return seen.physical_name or physical_name(clusters[cluster_of(address) or ""], full_name_of(address))
+    return seen.physical_name or build_physical_name(clusters[cluster_of(address) or ""], full_name_of(address))
 
 
 def _change_address(address: Address, seen: Observed) -> Observed:
@@ -99,7 +99,7 @@ def _change_address(address: Address, seen: Observed) -> Observed:
 
 
 def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield desired topics whose flat names are too long or equal in Kafka's metrics."""
+    """Yield desired topics whose flat names are too long, or collide in Kafka's metrics."""
     flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
     if not flat:
         return
@@ -109,12 +109,12 @@ def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
         resource = wanted.resource
         if not isinstance(resource, Topic | MirrorTopic) or resource.cluster not in flat:
             continue
-        name = physical_name(situation.clusters[resource.cluster], resource.full_name)
+        name = build_physical_name(situation.clusters[resource.cluster], resource.full_name)
         if len(name) > MAX_NAME:
             yield PlanFinding(
                 address, wanted.source, f"{name} is longer than {MAX_NAME} characters", "Shorten its name."
             )
-        first = claimed.setdefault((resource.cluster, folded(name)), address)
+        first = claimed.setdefault((resource.cluster, fold_name(name)), address)
         is_role_change = {address.partition("/")[2]} == {first.partition("/")[2]}
         if first != address and not is_role_change:
             yield PlanFinding(
@@ -154,14 +154,14 @@ class _FlatNames:
         return self.situation.clusters[self.cluster]
 
     def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Namespaces that share a prefix share rules and topics (F-K-030)."""
-        prefix = prefix_of(self._cluster_spec, name)
-        for start in _list_prefixes(folded(prefix), folded(read_separator(self._cluster_spec))):
+        """Report a namespace whose prefix begins with another's, because they share rules and topics (F-K-030)."""
+        prefix = build_name_prefix(self._cluster_spec, name)
+        for start in _list_prefixes(fold_name(prefix), fold_name(read_separator(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
                 is_told_there = len(start) == len(prefix) and other > name
                 if other == name or name in list_levels(other) or other in list_levels(name) or is_told_there:
                     continue
-                other_prefix = prefix_of(self._cluster_spec, other)
+                other_prefix = build_name_prefix(self._cluster_spec, other)
                 is_equal = len(start) == len(prefix)
                 what = f"are {prefix!r} to it" if is_equal else f"begin with {other_prefix!r}, as all of that one's do"
                 yield self._make_finding(
@@ -173,7 +173,7 @@ class _FlatNames:
                 return
 
     def _check_topic(self, address: Address, topic: Topic) -> Iterator[PlanFinding]:
-        name = physical_name(self._cluster_spec, topic.full_name)
+        name = build_physical_name(self._cluster_spec, topic.full_name)
         seen = self.situation.observed.get(address)
         internal = self.situation.find_capabilities(self.cluster).internal_topics
         if is_internal(name, internal) or (seen is not None and seen.is_internal):
@@ -187,8 +187,8 @@ class _FlatNames:
             yield from self._check_fold(address, name)
 
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
-        """A topic's flat name may belong to a deeper namespace (F-K-030)."""
-        own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
+        """Report a topic whose flat name begins with the prefix of a deeper namespace (F-K-030)."""
+        own = build_name_prefix(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
         for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
             home = self._homes.get(start)
             if home is not None and len(start) > len(own):
@@ -201,12 +201,12 @@ class _FlatNames:
                 return
 
     def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Report names that differ only in `.` and `_` (F-K-031)."""
-        other = self._observed_names.get(folded(name))
+        """Report a new topic whose name differs from an existing one only in `.` and `_` (F-K-031)."""
+        other = self._observed_names.get(fold_name(name))
         if other is None:
             return
         observed = self.situation.observed[other]
-        known = observed.physical_name or physical_name(self._cluster_spec, full_name_of(other))
+        known = observed.physical_name or build_physical_name(self._cluster_spec, full_name_of(other))
         if known == name:
             return  # another address of the same topic
         yield self._make_finding(
@@ -221,7 +221,7 @@ class _FlatNames:
         for address in sorted(self.situation.wanted):
             if kind_of(address) == "namespace" and cluster_of(address) == self.cluster:
                 name = full_name_of(address)
-                namespaces.setdefault(folded(prefix_of(self._cluster_spec, name)), []).append(name)
+                namespaces.setdefault(fold_name(build_name_prefix(self._cluster_spec, name)), []).append(name)
         return namespaces
 
     @cached_property
@@ -233,12 +233,12 @@ class _FlatNames:
                 name = full_name_of(address)
                 homes.add(name if kind == "namespace" else split_name(name)[0])
         tiers = sorted({tier for home in homes for tier in list_levels(home)}, reverse=True)
-        return {prefix_of(self._cluster_spec, tier): tier for tier in tiers}
+        return {build_name_prefix(self._cluster_spec, tier): tier for tier in tiers}
 
     @cached_property
     def _observed_names(self) -> Mapping[str, Address]:
         return {
-            folded(seen.physical_name or physical_name(self._cluster_spec, full_name_of(address))): address
+            fold_name(seen.physical_name or build_physical_name(self._cluster_spec, full_name_of(address))): address
             for address, seen in sorted(self.situation.observed.items())
             if kind_of(address) in {"topic", "mirror"} and cluster_of(address) == self.cluster
         }

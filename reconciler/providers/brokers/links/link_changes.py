@@ -50,7 +50,7 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     TransitionRequest,
     advance_mirror,
-    ask,
+    apply_verb_request,
     check_deletable,
     check_mirror_name,
     check_own_configs,
@@ -134,7 +134,7 @@ class LinkChanges:
             if verb == FAILOVER and mirror.opening is not None:
                 return mirror
             return self._apply_entry(
-                mirror, ask(name, mirror.entry, states.find_link(mirror), verb, request), verb, operation
+                mirror, apply_verb_request(name, mirror.entry, states.find_link(mirror), verb, request), verb, operation
             )
 
         return self._carry_out_decisions(full_names, topics, decide)
@@ -147,7 +147,9 @@ class LinkChanges:
         def decide(name: str, mirror: RecordedMirror, states: LinkStates) -> RecordedMirror:
             if is_verb_done(mirror.entry, verb):
                 return mirror
-            return self._apply_entry(mirror, ask(name, mirror.entry, states.find_link(mirror), verb, request), verb, "")
+            return self._apply_entry(
+                mirror, apply_verb_request(name, mirror.entry, states.find_link(mirror), verb, request), verb, ""
+            )
 
         return self._carry_out_decisions(full_names, topics, decide)
 
