@@ -59,6 +59,7 @@ class ImportedTopic:
     partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, SourceValue] = field(default_factory=dict)
+    is_protected: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -114,6 +115,8 @@ class SourceReading:
     topics: list[ImportedTopic] = field(default_factory=list)
     rules: list[ImportedRule] = field(default_factory=list)
     clusters: list[ImportedCluster] = field(default_factory=list)
+    platforms: dict[str, str] = field(default_factory=dict)
+    """Platforms by cluster name, except Kafka."""
     lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)

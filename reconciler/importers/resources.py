@@ -23,8 +23,9 @@ from reconciler.manifests.models import translate_validation_error
 from reconciler.manifests.positions import format_path
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, check_principal
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import canonicalize_value, explain_refused_value
-from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, TRANSIENT_CONFIGS, is_internal
+from reconciler.resources.configs import EMBEDDED_CONFIGS, canonicalize_value, explain_refused_value
+from reconciler.resources.kafka_configs import INTERNAL, TRANSIENT_CONFIGS, is_internal
+from reconciler.resources.redpanda_configs import WIRE_NAMES
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
@@ -32,6 +33,7 @@ _GONE: Final = {
     "message.format.version": "Kafka 4.0 removed it: brokers have one format of records",
     "message.downconversion.enable": "Kafka 4.0 removed it: brokers no longer convert messages",
 }
+_NAMES_IN_FILES: Final = {theirs: ours for ours, theirs in WIRE_NAMES.items()}
 
 
 def index_topics(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> dict[str, ImportedTopic]:
@@ -61,6 +63,7 @@ def compose_topic(
             "replicationFactor": several,
             "configs": dict(_read_configs(imported, target, lost)),
             "acls": acls,
+            "protect": imported.is_protected or None,
         },
     }
     try:
@@ -94,17 +97,18 @@ def _explain_undeclarable(imported: ImportedTopic) -> tuple[str, str] | None:
 def _read_configs(imported: ImportedTopic, target: TargetCluster, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
     catalog = target.catalog
     for key, setting in sorted(imported.configs.items()):
+        name = _NAMES_IN_FILES.get(key, key)
         if setting.value is None:
             continue
         if key in TRANSIENT_CONFIGS:
             why = "throttles a reassignment while it lasts, and is nothing to declare"
             lost.append(NotImported(setting.place, _format_subject(imported), key, why, is_expressible=False))
             continue
-        if catalog is not None and key not in catalog:
+        if catalog is not None and name not in catalog:
             lost.append(_build_unknown_config(key, imported, setting.place, target))
             continue
         try:
-            yield key, canonicalize_value(key, _to_integer(setting.value), catalog or KAFKA_CONFIGS)
+            yield name, canonicalize_value(name, _to_integer(setting.value), catalog or EMBEDDED_CONFIGS)
         except ValueError as error:
             why = explain_refused_value(str(setting.value), error)
             lost.append(

@@ -1,6 +1,7 @@
 """Import Terraform and OpenTofu states, or the output of `terraform show -json`.
 
-Only resources of the provider Mongey/kafka are imported. Configurations (`*.tf`) are not evaluated.
+Only topics and access rules of the providers Mongey/kafka and redpanda-data/redpanda are imported. Configurations
+(`*.tf`) are not evaluated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from reconciler.errors import UserError
 from reconciler.importers.base import (
     NO_CLIENT_QUOTA,
     NO_CREDENTIALS,
+    PLACEMENT,
     Fields,
     ImportedTopic,
     NotImported,
@@ -29,9 +31,10 @@ from reconciler.manifests.positions import Problem
 
 DECLARED: Final = (".tf", ".tofu")
 STATE: Final = ".tfstate"
-KINDS: Final = frozenset(
+_KAFKA_KINDS: Final = frozenset(
     {"kafka_topic", "kafka_acl", "kafka_quota", "kafka_quota_composite", "kafka_user_scram_credential"}
 )
+KINDS: Final = _KAFKA_KINDS | {"redpanda_topic", "redpanda_acl"}
 VERSION: Final = 4
 _MANAGED: Final = "managed"
 _DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
@@ -39,6 +42,9 @@ _DEFAULT: Final = "kafka"
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
 """Resource types of other Kafka providers; they are reported as not imported."""
+_REDPANDA: Final = "redpanda"
+_AROUND_HOST: Final = re.compile(r"^https?://|(:\d+)?/*$")
+"""Scheme and port of a `cluster_api_url`: some versions of the provider write them, others do not."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
 _PULL_AGAIN: Final = "Write it again: terraform state pull > terraform.tfstate"
@@ -92,14 +98,16 @@ def _import_state(raw: bytes, label: str, reading: SourceReading) -> str:
     content = _parse_state(raw, label)
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: SourcePlace(label), subject="state")
-    is_any = False
-    for instance in _list_shown_instances(whole) if is_shown else _list_instances(whole):
-        is_any |= _import_instance(instance, SourcePlace(label), reading)
-    if is_shown and is_any:
+    instances = _list_shown_instances(whole) if is_shown else _list_instances(whole)
+    kinds = set()
+    for instance in instances:
+        if _import_instance(instance, SourcePlace(label), reading):
+            kinds.add(instance.kind)
+    if is_shown and kinds & _KAFKA_KINDS:
         reading.lost.append(
             NotImported(SourcePlace(label), "provider alias", "", _NO_ALIAS, _PULL, is_expressible=False)
         )
-    return str(content.get("lineage") or label) if is_any else ""
+    return str(content.get("lineage") or label) if kinds else ""
 
 
 def _import_instance(instance: _ResourceInstance, place: SourcePlace, reading: SourceReading) -> bool:
@@ -193,7 +201,16 @@ def _import_resource(kind: str, fields: Fields, cluster: str) -> None:
         case "kafka_topic":
             _import_topic(fields, cluster)
         case "kafka_acl":
-            _import_rule(fields, cluster)
+            _import_rule(fields, cluster, prefix="acl_", pattern="resource_pattern_type_filter")
+        case "redpanda_topic":
+            fields.report_inexpressible("replica_assignments", PLACEMENT)
+            is_protected = not fields.read_flag("allow_deletion")
+            _import_topic(
+                fields, _read_redpanda_cluster(fields), "partition_count", "configuration", is_protected=is_protected
+            )
+        case "redpanda_acl":
+            fields.ignore_keys("allow_deletion")
+            _import_rule(fields, _read_redpanda_cluster(fields), prefix="", pattern="resource_pattern_type")
         case "kafka_user_scram_credential":
             fields.report_inexpressible("", NO_CREDENTIALS)
             return
@@ -203,26 +220,35 @@ def _import_resource(kind: str, fields: Fields, cluster: str) -> None:
     fields.report_unread()
 
 
-def _import_topic(fields: Fields, cluster: str) -> None:
+def _read_redpanda_cluster(fields: Fields) -> str:
+    cluster = _AROUND_HOST.sub("", fields.read_text("cluster_api_url") or "")
+    fields.reading.platforms[cluster] = _REDPANDA
+    return cluster
+
+
+def _import_topic(
+    fields: Fields, cluster: str, partitions: str = "partitions", configs: str = "config", *, is_protected: bool = False
+) -> None:
     topic = ImportedTopic(
         name=fields.read_text("name") or "",
         place=fields.place,
         cluster=cluster,
-        partitions=fields.read_number("partitions"),
+        partitions=fields.read_number(partitions),
         replication_factor=fields.read_number("replication_factor"),
-        configs=fields.read_values("config"),
+        configs=fields.read_values(configs),
+        is_protected=is_protected,
     )
     fields.reading.topics.append(topic)
 
 
-def _import_rule(fields: Fields, cluster: str) -> None:
+def _import_rule(fields: Fields, cluster: str, *, prefix: str, pattern: str) -> None:
     SourceRule(
         resource=fields.read_text("resource_type"),
         name=fields.read_text("resource_name"),
-        pattern=fields.read_text("resource_pattern_type_filter"),
-        principal=fields.read_text("acl_principal"),
-        permission=fields.read_text("acl_permission_type"),
-        host=fields.read_text("acl_host"),
-        operations=fields.read_texts("acl_operation"),
+        pattern=fields.read_text(pattern),
+        principal=fields.read_text(f"{prefix}principal"),
+        permission=fields.read_text(f"{prefix}permission_type"),
+        host=fields.read_text(f"{prefix}host"),
+        operations=fields.read_texts(f"{prefix}operation"),
         cluster=cluster,
     ).add_to(fields)

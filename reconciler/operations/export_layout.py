@@ -598,13 +598,14 @@ def factor_layout(
 def _pick_declarable_configs(
     topic: Topic, capabilities: Capabilities, unsaid: list[OmittedResource]
 ) -> Iterator[tuple[str, str]]:
+    # The catalog is empty if only a plan can check keys.
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
         if key in TRANSIENT_CONFIGS:
             continue
         try:
             canonicalize_value(key, value)
-            why = "`validate` refuses a config of this name" if is_rejected_key(key, catalog) else None
+            why = "`validate` refuses a config of this name" if catalog and is_rejected_key(key, catalog) else None
         except ValueError as error:
             why = explain_refused_value(value, error)
         if why is None:

@@ -259,12 +259,14 @@ def _list_namespaces(target: TargetCluster) -> list[Namespace]:
 
 
 def _assume_capabilities(target: TargetCluster) -> Capabilities:
+    configs = target.catalog or {}
     if target.has_namespaces:
-        return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
+        return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True, configs=configs)
     return Capabilities(
         platform=target.provider,
+        configs=configs,
         tiering=True,
-        tiering_words="kip-405",
+        tiering_words="kip-405" if target.provider == BROKERS_PROVIDER else "directions",
         acls=True,
         access=AccessControl(operations=OPERATIONS, hosts_are_addresses=True),
     )
@@ -319,7 +321,8 @@ def choose_targets(
             one, other = (quote(f"{cluster_name or _UNNAMED}=") for cluster_name in (owner, name))
             hint = f"Name them: --cluster {one}NAME --cluster {other}OTHER"
             raise UsageError(f"two clusters of the files would get the same name, {ours}", hint=hint)
-        targets[name] = _apply_separator(around.targets.get(ours, TargetCluster(name=ours)), separator)
+        undeclared = TargetCluster(name=ours, provider=reading.platforms.get(name, BROKERS_PROVIDER))
+        targets[name] = _apply_separator(around.targets.get(ours, undeclared), separator)
     return targets
 
 
@@ -389,7 +392,7 @@ def _match_cluster(theirs: str, around: TargetWorkspace, *, is_only: bool) -> st
 def _apply_separator(target: TargetCluster, separator: str | None) -> TargetCluster:
     if separator is None or separator == target.separator:
         return target
-    if target.is_declared and target.provider == BROKERS_PROVIDER:
+    if target.is_declared and not target.has_namespaces:
         hint = "Leave --namespace-separator out, or change namespaceSeparator there."
         raise UsageError(f"cluster {target.name} is declared with the separator {target.separator!r}", hint=hint)
     return replace(target, separator=separator)
@@ -550,12 +553,18 @@ def _parse_addresses(
 
 def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, TargetCluster]) -> None:
     missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
+    for target in targets.values():
+        if target.provider != BROKERS_PROVIDER:
+            message = f"cluster {target.name} runs on {target.provider}, and import declares Kafka clusters only"
+            raise UserError(
+                message, hint="Declare it in a workspace and import there, without --init and --bootstrap-server."
+            )
     if missing:
         is_only = len({target.name for target in targets.values()}) == 1
         options = " ".join(f"--bootstrap-server {'' if is_only else f'{name}='}HOST:PORT" for name in missing)
         hint = f"Add {options}; or leave --init out, and declare the cluster yourself."
         named = f"cluster {missing[0]}" if len(missing) == 1 else f"clusters {', '.join(missing)}"
-        raise UserError(f"the files do not have the brokers of {named} are", hint=hint)
+        raise UserError(f"the files do not name the brokers of {named}", hint=hint)
 
 
 def _build_notes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,14 @@ metadata: {name: west}
 spec:
   provider: kafka
   kafka: {bootstrapServers: ["broker-1:9092"], namespaceSeparator: "-"}
+"""
+REDPANDA = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: west}
+spec:
+  provider: redpanda
+  redpanda: {bootstrapServers: ["broker-1:9092"], adminUrls: ["https://broker-1:9644"], namespaceSeparator: "-"}
 """
 STATE = """\
 topics:
@@ -61,14 +70,32 @@ def test_manifests_name_the_cluster_that_is_declared_and_declare_none(typed: Cal
     assert checked.out == "Valid: workspace shop, 1 cluster, 2 topics\n"
 
 
-def test_the_separator_of_the_declared_cluster_ends_a_namespace(typed: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", [CLUSTER, REDPANDA], ids=["kafka", "redpanda"])
+def test_the_separator_of_the_declared_cluster_ends_a_namespace(typed: Call, tmp_path: Path, cluster: str) -> None:
     workspace(tmp_path)
+    (tmp_path / "manifests" / "west.yaml").write_text(cluster)
     said = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "out", "--min-topics", "1")
     assert said.code == 0, said.err
     assert "+ topic/west/pay:orders" in said.out
     clash = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "out2", "--namespace-separator", "_")
     assert clash.code == 64
     assert "cluster west is declared with the separator '-'" in clash.err
+
+
+@pytest.mark.parametrize(("cluster", "code"), [(CLUSTER, 8), (REDPANDA, 0)], ids=["kafka", "redpanda"])
+def test_redpandas_names_of_tiering_configs_become_those_of_files(
+    typed: Call, tmp_path: Path, cluster: str, code: int
+) -> None:
+    workspace(tmp_path, state=STATE.replace("retention.ms: 604800000", "redpanda.remote.write: true"))
+    (tmp_path / "manifests" / "west.yaml").write_text(cluster)
+    said = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "manifests/imported")
+    assert said.code == code, said.err
+    assert ("redpanda.remote.write left out: kafka has no such config" in said.out) == (code == 8)
+    written = "".join(path.read_text() for path in (tmp_path / "manifests" / "imported").iterdir())
+    assert bool(re.search(r"remote\.?[Ww]rite: true", written)) == (code == 0)
+    assert "redpanda." not in written
+    checked = typed("validate")
+    assert checked.code == 0, checked.err
 
 
 def test_what_is_declared_already_is_left_out_and_told(typed: Call, tmp_path: Path) -> None:
@@ -180,6 +207,19 @@ def test_what_topics_get_from_a_declared_namespace_and_rules_that_it_lacks_are_t
     assert "retention.ms: 7d" in (tmp_path / "manifests" / "imported" / "namespaces" / "pay.yaml").read_text()
 
 
+def test_what_topics_get_from_the_policy_of_a_redpanda_cluster_is_told_by_its_configs(
+    typed: Call, tmp_path: Path
+) -> None:
+    workspace(tmp_path, ruled=RULED)
+    (tmp_path / "manifests" / "west.yaml").write_text(REDPANDA)
+    policy = "apiVersion: reconciler/v1\nkind: TieringPolicy\nmetadata: {name: tiered}\nspec: {remoteWrite: true}\n"
+    namespace = NAMESPACE.replace("configs: {retention.ms: 1h}", "tieringPolicy: tiered")
+    (tmp_path / "manifests" / "pay.yaml").write_text(f"{namespace}---\n{policy}")
+    said = typed("import", "--from", "strimzi", "ruled.yaml", "-o", "manifests/imported")
+    assert "topic pay-orders remote.write left out: is set in no file, and the topic gets true from" in said.out
+    assert "remote.storage.enable" not in said.out
+
+
 def test_what_topics_share_stays_with_them_where_their_namespace_is_declared(typed: Call, tmp_path: Path) -> None:
     workspace(tmp_path, ruled=RULED.replace("partitions: 3}", "partitions: 3, config: {retention.ms: 604800000}}"))
     (tmp_path / "manifests" / "pay.yaml").write_text(NAMESPACE.replace("  configs: {retention.ms: 1h}\n", ""))
@@ -215,7 +255,7 @@ def test_init_without_a_word_on_where_the_brokers_are_says_what_to_add(typed: Ca
     (tmp_path / "state.yaml").write_text(STATE)
     said = typed("import", "--from", "kafka-gitops", "state.yaml", "--out", "out", "--init")
     assert said.code == 1
-    assert "the files do not have the brokers of cluster kafka are" in said.err
+    assert "the files do not name the brokers of cluster kafka" in said.err
     assert "--bootstrap-server HOST:PORT" in said.err
     assert not (tmp_path / "out").exists()
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from reconciler.errors import UsageError, UserError
+from reconciler.importers.resources import compose_resources
 from reconciler.manifests.format import format_text
 from reconciler.manifests.load import load_manifests
 from reconciler.manifests.overlays import Variables
-from reconciler.operations.imports import read_files
+from reconciler.operations.imports import TargetWorkspace, choose_targets, read_files
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.importers.samples_of_tools import SAMPLES, TOOLS, imported, invocation_in, losses, manifests_in
@@ -216,7 +218,7 @@ def test_what_terraform_is_about_to_delete_is_told_where_it_shows_it(tmp_path: P
     ("more", "subject", "becomes"),
     [
         ({"type": "confluent_kafka_topic"}, "confluent_kafka_topic.b", "unsaid"),
-        ({"type": "redpanda_topic"}, "redpanda_topic.b", "unsaid"),
+        ({"type": "redpanda_user"}, "redpanda_user.b", "unsaid"),
         ({"instances": "x"}, "kafka_topic.b", "left out"),
         ({"instances": [{"attributes": None}]}, "kafka_topic.b", "left out"),
         ({"instances": [7]}, "kafka_topic.b", "left out"),
@@ -252,6 +254,118 @@ def test_what_terraform_is_about_to_delete_is_told(tmp_path: Path) -> None:
     assert [(each.subject, each.why) for each in found.lost] == [
         ("kafka_topic.b", "it is deposed: another one is in its place, and the next apply there deletes it")
     ]
+
+
+REDPANDA_TOPIC = {"name": "shop.orders", "partition_count": 6, "replication_factor": 3, "allow_deletion": True}
+REDPANDA_CONFIGS = {
+    "flush.bytes": "4096",
+    "redpanda.remote.read": "true",
+    "redpanda.remote.write": "true",
+    "retention.local.target.ms": "86400000",
+    "retention.ms": "604800000",
+}
+REDPANDA_RULE = {
+    "resource_type": "TOPIC",
+    "resource_name": "shop.orders",
+    "resource_pattern_type": "LITERAL",
+    "principal": "RedpandaRole:checkout",
+    "host": "*",
+    "operation": "DESCRIBE_CONFIGS",
+    "permission_type": "ALLOW",
+    "allow_deletion": False,
+}
+API = "api-5e3e8a.ck09mi9c4vs17hng9gig.fmc.prd.cloud.redpanda.com"
+
+
+def redpanda_state(*resources: tuple[str, dict[str, Any]]) -> str:
+    """Return a state of Redpanda's provider: kinds and attributes."""
+    provider = 'provider["registry.terraform.io/redpanda-data/redpanda"]'
+    instances = [
+        {
+            "type": kind,
+            "name": "b",
+            "provider": provider,
+            "instances": [{"attributes": {"id": "x", "cluster_api_url": f"https://{API}", **attributes}}],
+        }
+        for kind, attributes in resources
+    ]
+    return json.dumps({**STATE, "resources": instances})
+
+
+def test_topics_and_rules_of_redpandas_provider_get_the_names_of_files(tmp_path: Path) -> None:
+    state = redpanda_state(
+        ("redpanda_topic", {**REDPANDA_TOPIC, "configuration": REDPANDA_CONFIGS}),
+        ("redpanda_acl", {**REDPANDA_RULE, "cluster_api_url": f"{API}:443"}),
+        ("redpanda_user", {"name": "checkout", "password": MARK}),
+    )
+    files_in(tmp_path, {"terraform.tfstate": state})
+    found = run(tmp_path, "terraform", clusters=("east",))
+    assert [(each.subject, each.is_expressible) for each in found.lost] == [("redpanda_user.b", False)]
+    written = "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+    assert MARK not in written
+    assert "redpanda.remote" not in written
+    reading = read_files("terraform", tmp_path / "files", tmp_path)
+    composed = compose_resources(reading, choose_targets(reading, TargetWorkspace(), ("east",), None))
+    spec = composed.flat["east"].topics["shop.orders"].spec
+    assert spec.configs == {
+        "flush.bytes": "4096",
+        "remote.read": "true",
+        "remote.write": "true",
+        "retention.local.target.ms": "86400000",
+        "retention.ms": "604800000",
+    }
+    assert [(rule.principal, rule.operations) for rule in spec.acls] == [
+        ("RedpandaRole:checkout", ("describe-configs",))
+    ]
+    assert (spec.partitions, spec.replication_factor) == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("more", "lost"),
+    [
+        ({"replica_assignments": []}, []),
+        ({"replica_assignments": [{"partition_id": 0, "replica_ids": [1]}]}, ["replica_assignments"]),
+        ({"configuration": {"redpanda.remote.write": "maybe"}}, ["redpanda.remote.write"]),
+        ({"retries": 3}, ["retries"]),
+    ],
+)
+def test_a_field_of_redpandas_provider_that_no_manifest_has_is_told(
+    more: dict[str, Any], lost: list[str], tmp_path: Path
+) -> None:
+    files_in(tmp_path, {"terraform.tfstate": redpanda_state(("redpanda_topic", {**REDPANDA_TOPIC, **more}))})
+    found = run(tmp_path, "terraform")
+    assert [each.field for each in found.lost] == lost
+    assert found.addresses == (f"topic/{API}/shop.orders",)
+
+
+@pytest.mark.parametrize(("allowed", "protect"), [(True, None), (False, True), (None, True)])
+def test_a_topic_that_redpandas_provider_must_not_delete_is_protected(
+    allowed: object, protect: object, tmp_path: Path
+) -> None:
+    topic = {**REDPANDA_TOPIC, "allow_deletion": allowed}
+    files_in(tmp_path, {"terraform.tfstate": redpanda_state(("redpanda_topic", topic))})
+    run(tmp_path, "terraform")
+    assert yaml.safe_load((tmp_path / "out" / "topics.yaml").read_text())["spec"].get("protect") is protect
+
+
+def test_each_address_of_redpandas_provider_is_a_cluster_that_import_does_not_declare(tmp_path: Path) -> None:
+    other = {**REDPANDA_TOPIC, "cluster_api_url": "https://api.west.example.com:443/"}
+    state = redpanda_state(("redpanda_topic", REDPANDA_TOPIC), ("redpanda_topic", other))
+    files_in(tmp_path, {"terraform.tfstate": state})
+    with pytest.raises(UserError, match=f"cluster {API} runs on redpanda, and import declares Kafka clusters only"):
+        run(tmp_path, "terraform", bootstrap_servers=(f"{API}=a:1", "api.west.example.com=b:1"))
+    assert not (tmp_path / "out").exists()
+    found = run(tmp_path, "terraform", clusters=(f"{API}=east",))
+    assert found.addresses == ("topic/api.west.example.com/shop.orders", "topic/east/shop.orders")
+
+
+def test_what_terraform_prints_of_redpandas_clusters_names_each(tmp_path: Path) -> None:
+    values = {**REDPANDA_TOPIC, "cluster_api_url": f"https://{API}"}
+    topic = {"mode": "managed", "type": "redpanda_topic", "address": "redpanda_topic.b", "values": values}
+    shown = {"format_version": "1.0", "values": {"root_module": {"resources": [topic]}}}
+    files_in(tmp_path, {"shown.json": json.dumps(shown)})
+    found = run(tmp_path, "terraform")
+    assert (found.addresses, found.lost) == ((f"topic/{API}/shop.orders",), ())
 
 
 def test_brokers_are_where_the_command_line_says_whatever_the_files_say(tmp_path: Path) -> None:

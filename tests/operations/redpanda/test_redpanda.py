@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import admin as kafka_admin
 
 from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
-from reconciler.operations.export import ExportOptions, export
+from reconciler.operations.imports import ImportOptions, import_files
 from reconciler.operations.steps.invocation import Select
+from reconciler.planning.actions import Adopt, Create
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction
 from reconciler.providers.redpanda.client import AdminClient
@@ -164,6 +167,45 @@ def test_redpandas_own_name_of_a_tiering_config_is_refused_with_the_name_for_fil
     (problem,) = desk.bench.plan().plan.errors
     assert "configs.redpanda.remote.write is not a config of platform redpanda" in problem.message
     assert problem.hint == "Did you mean remote.write?"
+
+
+def test_what_terraform_wrote_of_topics_and_rules_is_adopted_and_the_missing_topic_created(desk: Desk) -> None:
+    def resource(kind: str, **attributes: object) -> dict[str, object]:
+        instance = {"attributes": {"cluster_api_url": "https://api.example.com", "allow_deletion": True, **attributes}}
+        return {"type": f"redpanda_{kind}", "name": "b", "instances": [instance]}
+
+    configs = {"redpanda.remote.read": "true", "redpanda.remote.write": "true", "retention.ms": "3600000"}
+    shape = {"partition_count": 1, "replication_factor": 1, "configuration": configs}
+    names = {"resource_type": "TOPIC", "resource_name": "orders", "resource_pattern_type": "LITERAL"}
+    rule = {**names, "principal": "User:a", "host": "*", "operation": "READ", "permission_type": "ALLOW"}
+    resources = [*(resource("topic", name=name, **shape) for name in ("orders", "missing")), resource("acl", **rule)]
+    desk.bench.write("a.tfstate", json.dumps({"version": 4, "terraform_version": "1.11.4", "resources": resources}))
+    client = kafka_admin.AdminClient({"bootstrap.servers": desk.server.kafka})
+    client.create_topics([kafka_admin.NewTopic("orders", 1, 1, config=configs)])["orders"].result()
+    binding = kafka_admin.AclBinding(
+        kafka_admin.ResourceType.TOPIC,
+        "orders",
+        kafka_admin.ResourcePatternType.LITERAL,
+        "User:a",
+        "*",
+        kafka_admin.AclOperation.READ,
+        kafka_admin.AclPermissionType.ALLOW,
+    )
+    client.create_acls([binding])[binding].result()
+    desk.declare()
+    options = ImportOptions(tool="terraform", path=Path("a.tfstate"), out=Path("manifests/imported"))
+    imported = import_files(desk.bench.invocation, Select(), options)
+    assert (imported.verdict, imported.lost) == (None, ())
+    planned = desk.bench.plan().plan
+    assert planned.errors == ()
+    assert {action.address: type(action) for action in planned.actions} == {
+        "cluster/west": Adopt,
+        "topic/west/missing": Create,
+        "topic/west/orders": Adopt,
+    }
+    assert [action.changes for action in planned.actions if isinstance(action, Adopt)] == [(), ()]
+    assert desk.bench.apply().verdict is None
+    assert ids(desk.bench.plan()) == []
 
 
 @pytest.mark.fact("F-R-209")
