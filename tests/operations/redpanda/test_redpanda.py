@@ -16,6 +16,7 @@ from confluent_kafka import admin as kafka_admin
 
 from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.operations.imports import ImportOptions, import_files
+from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt, Create
 from reconciler.providers.brokers.client import KafkaClient
