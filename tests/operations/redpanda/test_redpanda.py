@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
 from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
-from reconciler.operations.imports import ImportOptions, import_files
 from reconciler.operations.export import ExportOptions, export
+from reconciler.operations.imports import ImportOptions, import_files
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt, Create
 from reconciler.providers.brokers.client import KafkaClient
