@@ -1,4 +1,4 @@
-"""Settle an interrupted run by observing the actions whose result is unknown. Recovery is idempotent."""
+"""Settle an interrupted run: observe clusters to determine unknown results. Idempotent."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
-    """Return a completed failover as partial, because its consumer groups may still wait for release (F-C-041)."""
+    """Turn a completed failover into a partial one, because its groups may still wait for release (F-C-041)."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Completes the partial actions of an earlier run under a new lease."""
+    """Completes partial actions of an earlier run under a new lease."""
 
     lease: Lease
     context: RunContext
     runs_transition: Callable[[Transition], bool]
-    """Whether to run a transition over two clusters to its end."""
+    """Whether to drive a transition over two clusters to its end now."""
     resumes: bool
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
-        """Repeat partial actions, and return the entries written to the journal.
+        """Repeat partial actions; return the written journal entries.
 
         Raises:
             IncompleteError: A cluster did not answer.
@@ -104,7 +104,7 @@ class Completion:
         return entries
 
     async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Run a transition over two clusters to its end, or record that it is in progress."""
+        """Drive a transition to its end, or record that it is in progress."""
         if not (self.runs_transition(action) or self.resumes):
             problem = (
                 "it is in progress" if is_mount_by_jobs(action) else "it is in progress: its mirror shows its state"
@@ -168,13 +168,13 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
 T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
-"""Wait before actions that are not idempotent are repeated, because a late call may still arrive."""
+"""Seconds to wait before non-idempotent actions are repeated, because a late call may still arrive."""
 _SLICE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SettledJournal:
-    """An open run whose actions are settled and recorded."""
+    """An open run after its actions were settled and recorded."""
 
     run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class Recovery:
         self._began = context.effects.read_clock()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle the open run, if any, and record its results. `closes`: also close the run.
+        """Settle and record the open run, if any. `closes` also closes it.
 
         Raises:
             IncompleteError: An action in doubt cannot be observed; the run stays open.
@@ -236,9 +236,9 @@ class Recovery:
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
     ) -> tuple[list[Entry], dict[str, str]]:
-        """Observe actions in doubt and complete partial actions. Return the written entries and each action's result.
+        """Observe actions in doubt and complete partial ones. Return written entries, and results by id.
 
-        Absent actions get no entry, because only the caller knows whether they may still happen.
+        Absent actions get no entry: only the caller knows whether they may still happen.
 
         Raises:
             IncompleteError: A cluster cannot be observed or does not answer.
@@ -285,7 +285,7 @@ class Recovery:
             )
 
     async def _observe_until_safe(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        """Observe actions. If a non-idempotent action is absent, wait for late calls and observe again."""
+        """Observe actions; if a non-idempotent one is absent, wait for late calls and observe again."""
         settlements = await self._settle_observed(cluster, actions)
         named_there = self._context.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
@@ -315,7 +315,7 @@ class Recovery:
         open_run = read_open_run(store, lockfile)
         for run in spool.list_runs():
             is_open = open_run is not None and open_run.file.run == run
-            if not is_open and store.get(run_key(run)) is not None:  # without files, the run belongs to another state
+            if not is_open and store.get(run_key(run)) is not None:  # a run without files here belongs to another state
                 spool.delete_entries(run)
         return open_run
 

@@ -1,4 +1,4 @@
-"""Format YAML files in canonical form with their comments, for `fmt`."""
+"""Format YAML files in canonical form, including comments."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class TextPosition(NamedTuple):
 
 
 class NotLaidOutError(Exception):
-    """The text uses rare YAML syntax that the formatter leaves unchanged."""
+    """The text has rare YAML syntax, which the formatter leaves unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A YAML value. `text` is a scalar with its quotes or an alias with its `*`."""
+    """A YAML value. `text` is a scalar with quotes, or an alias with `*`."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: TextPosition
@@ -45,7 +45,7 @@ class Node:
     text: str = ""
     is_flow: bool = False
     in_brackets: bool = False
-    """Whether the collection is in flow style in the original text."""
+    """Whether the collection was written in flow style."""
     anchor: str = ""
     is_block_scalar: bool = False
     entries: list[Entry] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or a list entry, and its comments. An empty comment is a blank line."""
+    """A key with its value, or a list entry, with comments. An empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -77,7 +77,7 @@ class Page:
 
 
 def read_pages(text: str) -> list[Page]:
-    """Parse the documents of a valid YAML text without comments.
+    """Parse the documents of a valid YAML text, without comments.
 
     Raises:
         NotLaidOutError: The text has directives, tags of collections, or complex keys.
@@ -158,7 +158,7 @@ class _PageReader:
 
 
 def walk_nodes(node: Node) -> Iterator[Node]:
-    """Yield a node and its descendants in document order."""
+    """Yield a node and its descendants, in order."""
     yield node
     for entry in node.entries:
         if entry.key is not None:
@@ -277,7 +277,7 @@ def _format_scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator
         if header is None:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
-            raise NotLaidOutError  # formatting would add a line end to the text
+            raise NotLaidOutError  # formatting would add a line end to the string
         yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
         yield from _format_block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -341,7 +341,7 @@ def _trim_blank_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Comments:
-    """Comments and blank lines of a file. Each is taken once, in order."""
+    """Comments and blank lines of a file, taken once and in order."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(
@@ -369,7 +369,7 @@ class Comments:
         return comments
 
     def take_below(self, column: int, before: int) -> list[str]:
-        """Take comments before line `before` that are indented by at least `column`."""
+        """Take comments before line `before` with an indent of at least `column`."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
             number, at, _ = self._own[position]
@@ -387,7 +387,7 @@ class Comments:
             self._taken += 1
 
     def take_beside(self, line: int) -> str:
-        """Take the comment at the end of a line; return an empty text if there is none."""
+        """Take the comment at the end of a line; empty if none."""
         return self._beside.pop(line, (0, ""))[1]
 
     def has_comment_inside(self, node: Node) -> bool:
@@ -406,7 +406,7 @@ class Comments:
 
 
 def attach_comments(page: Page, comments: Comments, end: int) -> None:
-    """Attach comments to the nodes of a document that ends before line `end`."""
+    """Attach comments to a document's nodes. The document ends before line `end`."""
     page.above = [*comments.take_above(page.start.line), *_take_marker_comment(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
@@ -496,8 +496,7 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Levels are indented by two spaces. Several blank lines become one. Quotes and short flow collections stay unchanged.
-    Files with directives or complex keys are returned unchanged.
+    Quotes and short flow collections stay. Files with directives or complex keys are returned unchanged.
 
     Raises:
         ManifestError: The text is not valid YAML.

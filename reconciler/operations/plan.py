@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
-    """A plan and the inventories that it uses."""
+    """A plan, and the observations and records that it uses."""
 
     plan: Plan
     snapshot: Snapshot | None
@@ -64,7 +64,7 @@ class PlanDecision:
 
 
 def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe the clusters and plan against `snapshot`, which was read under the lease."""
+    """Observe clusters and plan against `snapshot`, which was read under the lease."""
     with pause_garbage_collection():
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
 
@@ -170,7 +170,7 @@ def _find_last_applied_commit(
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Data for the first line of a displayed plan."""
+    """Data for the first line of a printed plan."""
 
     topics: int
     clusters: int
@@ -182,7 +182,7 @@ class PlanHeader:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A finished plan with data for its display."""
+    """A plan with data for its display."""
 
     plan: Plan
     header: PlanHeader
@@ -191,11 +191,11 @@ class PlanResult:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """Return the plan as JSON, with invisible characters escaped."""
+        """Return the plan as JSON with invisible characters escaped."""
         return encode_plan(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
-        """Return the gravest error for the exit code. `None` if nothing in `fails` occurred."""
+        """Return the gravest error for the exit code; `None` if nothing in `fails` occurred."""
         if self.plan.errors:
             return combine_errors(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
@@ -209,12 +209,12 @@ class PlanResult:
 
 Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
-"""Values of `--fail-on`. Errors always fail, because they make the plan incomplete."""
+"""Values of `--fail-on`. Errors always fail."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
 
 
 def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
-    """Parse comma-separated values of `--fail-on`. An empty list means the default."""
+    """Parse comma-separated values of `--fail-on`; empty means the default."""
     named = [word.strip() for text in words for word in text.split(",")]
     for word in named:
         if word not in FAILS:
@@ -223,7 +223,7 @@ def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
 
 
 class BlockedPlanError(BlockedError):
-    """A guard blocks the plan or a part of it. `planned` is for display."""
+    """A guard blocks the plan, or a part. `planned` is for display."""
 
     def __init__(self, planned: PlanResult) -> None:
         self.planned = planned
@@ -252,7 +252,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
 
 
 def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
-    """Add display data to a plan."""
+    """Add data for display to a plan."""
     snapshot = decided.snapshot
     header = PlanHeader(
         topics=decided.seen.topics,
@@ -285,7 +285,7 @@ def _return_message(_address: Address, message: str) -> str:
 def choose_verdict(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _return_message
 ) -> ReconcilerError | None:
-    """Return the error for a run's exit code. Actions left to other processes do not fail.
+    """Return the error for a run's exit code. Actions left to other processes do not count.
 
     `add_place` adds file and line to a rejection.
     """
