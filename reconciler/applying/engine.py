@@ -394,7 +394,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
             self._ledger.trouble = error
         finally:
-            await self._drain()
+            await self._await_running_tasks()
         ledger = self._ledger
         return RunResult(
             ledger.record,
@@ -423,7 +423,7 @@ class Engine:
             if self._ledger.trouble is not None:
                 self.stop()
 
-    async def _drain(self) -> None:
+    async def _await_running_tasks(self) -> None:
         if self._running:  # the caller releases the lease next
             self.stop()
             await asyncio.wait(self._running.values())

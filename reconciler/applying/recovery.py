@@ -40,7 +40,7 @@ from reconciler.state.journal import (
     UnfinishedRun,
     read_open_run,
     run_key,
-    take_over,
+    take_over_journal,
 )
 
 if TYPE_CHECKING:
@@ -70,21 +70,21 @@ class Completion:
     """Whether to drive a transition over two clusters to its end now."""
     resumes: bool
 
-    async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
+    async def complete_actions(self, partial_actions: Sequence[Action], journal: Journal) -> list[Entry]:
         """Repeat partial actions; return the written journal entries.
 
         Raises:
             IncompleteError: A cluster did not answer.
         """
         written: list[Entry] = []
-        mine = [action for action in halves if not is_done_by_jobs(action)]
+        mine = [action for action in partial_actions if not is_done_by_jobs(action)]
         for cluster in sorted({action.cluster or "" for action in mine}):
             written += await self._complete_batch(
                 cluster, [action for action in mine if action.cluster == cluster], journal
             )
-        for action in halves:
+        for action in partial_actions:
             if is_done_by_jobs(action):
-                written += await self._drive(cast("Transition", action), journal)
+                written += await self._drive_transition(cast("Transition", action), journal)
         return written
 
     async def _complete_batch(self, cluster: str, batch: Sequence[Action], journal: Journal) -> list[Entry]:
@@ -103,7 +103,7 @@ class Completion:
         _check_completed(cluster, outcomes)
         return entries
 
-    async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
+    async def _drive_transition(self, action: Transition, journal: Journal) -> list[Entry]:
         """Drive a transition to its end, or record that it is in progress."""
         if not (self.runs_transition(action) or self.resumes):
             problem = (
@@ -208,12 +208,12 @@ class Recovery:
             UserError: The files of the run cannot be read.
         """
         lease, effects, spool = self._lease, self._context.effects, self._context.spool
-        open_run = await effects.run_blocking(self._open_run)
+        open_run = await effects.run_blocking(self._read_open_run)
         if open_run is None:
             return None
-        open_run = open_run.with_journal(await take_over(lease, effects, open_run.file.run))
+        open_run = open_run.with_journal(await take_over_journal(lease, effects, open_run.file.run))
         journal = Journal(lease, effects, open_run.file.run, next_seq=open_run.written.next_seq)
-        spooled = await self._unspool(open_run, journal)
+        spooled = await self._journal_spooled_entries(open_run, journal)
         before = open_run.compute_progress(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
@@ -263,10 +263,12 @@ class Recovery:
                 verdicts[name] = settlement.verdict
                 entries += _build_settlement_entries(name, settlement)
         await journal.append(entries)
-        halves = [action for action in known if verdicts[action.id] == "partial"]
-        completed = await self._completion.complete(halves, journal)
+        partial_actions = [action for action in known if verdicts[action.id] == "partial"]
+        completed = await self._completion.complete_actions(partial_actions, journal)
         refused = {entry.id for entry in completed if isinstance(entry, ActionRefused)}
-        verdicts |= {action.id: "under way" for action in halves if is_done_by_jobs(action) and action.id in refused}
+        verdicts |= {
+            action.id: "under way" for action in partial_actions if is_done_by_jobs(action) and action.id in refused
+        }
         entries += completed
         return entries, verdicts
 
@@ -310,7 +312,7 @@ class Recovery:
         catalog = provider.capabilities.configs
         return {action.id: reopen_failover(action, settle_action(action, observed, catalog)) for action in actions}
 
-    def _open_run(self) -> UnfinishedRun | None:
+    def _read_open_run(self) -> UnfinishedRun | None:
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._context.spool
         open_run = read_open_run(store, lockfile)
         for run in spool.list_runs():
@@ -319,7 +321,7 @@ class Recovery:
                 spool.delete_entries(run)
         return open_run
 
-    async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
+    async def _journal_spooled_entries(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
         doubtful = {action.id for action in open_run.compute_progress().in_doubt}
         spooled = await self._context.effects.run_blocking(lambda: self._context.spool.read_entries(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnd:
+class RunFinisher:
     """Settles actions in doubt, commits the record and releases the lease."""
 
     context: RunContext
@@ -438,7 +438,7 @@ class Run:
         journal = Journal(lease, self._effects, run)
         result = await self._execute(lease, journal, todo, basis.snapshot.record)
         keeps_lease = not basis.is_second_round and self._needs_second_check(result, basis.settled)
-        ending = RunEnd(self._context, lease, journal, file)
+        ending = RunFinisher(self._context, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _restore_ownership(self, basis: DecisionBasis) -> None:

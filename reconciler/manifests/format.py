@@ -360,7 +360,7 @@ class Comments:
                 else:
                     self._own.append((number, column, line[column:].rstrip()))
 
-    def take_above(self, line: int) -> list[str]:
+    def take_comments_above(self, line: int) -> list[str]:
         """Take the remaining comments before `line`."""
         comments: list[str] = []
         while self._taken < len(self._own) and self._own[self._taken][0] < line:
@@ -368,7 +368,7 @@ class Comments:
             self._taken += 1
         return comments
 
-    def take_below(self, column: int, before: int) -> list[str]:
+    def take_comments_below(self, column: int, before: int) -> list[str]:
         """Take comments before line `before` with an indent of at least `column`."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
@@ -386,7 +386,7 @@ class Comments:
         while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
             self._taken += 1
 
-    def take_beside(self, line: int) -> str:
+    def take_trailing_comment(self, line: int) -> str:
         """Take the comment at the end of a line; empty if none."""
         return self._beside.pop(line, (0, ""))[1]
 
@@ -399,7 +399,7 @@ class Comments:
             node.start < TextPosition(line, self._beside[line][0]) < node.end for line in lines if line in self._beside
         )
 
-    def take_rest(self) -> Iterator[str]:
+    def take_remaining_comments(self) -> Iterator[str]:
         """Yield the remaining comments."""
         yield from (text for _, _, text in self._own[self._taken :] if text)
         yield from (text for _, text in self._beside.values())
@@ -407,20 +407,20 @@ class Comments:
 
 def attach_comments(page: Page, comments: Comments, end: int) -> None:
     """Attach comments to a document's nodes. The document ends before line `end`."""
-    page.above = [*comments.take_above(page.start.line), *_take_marker_comment(page, comments)]
+    page.above = [*comments.take_comments_above(page.start.line), *_take_marker_comment(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
-        page.above += comments.take_above(first.line)
+        page.above += comments.take_comments_above(first.line)
         _attach_below(page.root, comments, end)
-        page.root.below += comments.take_below(0, end)
+        page.root.below += comments.take_comments_below(0, end)
     else:
-        page.above += comments.take_above(end)
+        page.above += comments.take_comments_above(end)
 
 
 def _take_marker_comment(page: Page, comments: Comments) -> list[str]:
     if page.root is not None and page.root.start.line == page.start.line:
         return []
-    beside = comments.take_beside(page.start.line)
+    beside = comments.take_trailing_comment(page.start.line)
     return [beside] if beside else []
 
 
@@ -433,16 +433,16 @@ def _attach_below(node: Node, comments: Comments, end: int, column: int = -1) ->
         return
     starts = [entry.start.line for entry in node.entries]
     for position, entry in enumerate(node.entries):
-        entry.above = comments.take_above(entry.start.line)
+        entry.above = comments.take_comments_above(entry.start.line)
         beside = _take_key_comment(entry, comments)
         following = starts[position + 1] if position + 1 < len(starts) else end
         _attach_below(entry.value, comments, following, _find_column(node))
         entry.beside = " ".join(filter(None, (beside, _take_value_comment(entry, comments))))
     if node.in_brackets:
-        node.below = comments.take_above(node.end.line)
+        node.below = comments.take_comments_above(node.end.line)
     elif node.entries:
         # a comment in the key's column belongs to the next key
-        node.below = comments.take_below(max(_find_column(node), column + 1), end)
+        node.below = comments.take_comments_below(max(_find_column(node), column + 1), end)
 
 
 def _find_column(node: Node) -> int:
@@ -455,13 +455,13 @@ def _take_key_comment(entry: Entry, comments: Comments) -> str:
         return ""
     is_below = value.start.line > entry.key.start.line or value.is_block_scalar
     is_block = value.kind != "scalar" and (not value.in_brackets or comments.has_comment_inside(value))
-    return comments.take_beside(entry.key.start.line) if is_below or is_block else ""
+    return comments.take_trailing_comment(entry.key.start.line) if is_below or is_block else ""
 
 
 def _take_value_comment(entry: Entry, comments: Comments) -> str:
     value = entry.value
     is_on_its_line = value.in_brackets or (value.kind == "scalar" and not value.is_block_scalar)
-    return comments.take_beside(value.end.line) if is_on_its_line else ""
+    return comments.take_trailing_comment(value.end.line) if is_on_its_line else ""
 
 
 def _find_text_range(node: Node) -> tuple[TextPosition, TextPosition]:
@@ -524,7 +524,7 @@ def _format_once(text: str) -> str:
     ends = [*(page.start.line for page in pages[1:]), len(lines)]
     for page, end in zip(pages, ends, strict=True):
         attach_comments(page, comments, end)
-    if any(comments.take_rest()):
+    if any(comments.take_remaining_comments()):
         raise NotLaidOutError
     for page in pages:
         _collapse_page_blanks(page)
@@ -561,4 +561,4 @@ def _is_equivalent(before: str, after: str) -> bool:
 def _count_comment_words(text: str) -> Counter[str]:
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
-    return Counter(word for comment in comments.take_rest() for word in comment.split())
+    return Counter(word for comment in comments.take_remaining_comments() for word in comment.split())

@@ -165,7 +165,7 @@ def _require_valid(workspace: Workspace | None, findings: Findings) -> Workspace
     return workspace
 
 
-def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
+def find_field_origins(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
     """Return where fields are declared: `spec.partitions` → `manifests/topics.yaml:12`.
 
     A variable is added: `… (var.partitions of values.yaml)`.

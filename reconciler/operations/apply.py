@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionFailed, Approval, Event
 from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError
 from reconciler.lifecycles import UNMOUNT
-from reconciler.manifests.load import LoadedWorkspace, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.operations.plan import (
     BlockedPlanError,
     PlanDecision,
@@ -155,7 +155,7 @@ def _apply_approved(
 ) -> ApplyOutcome:
     plan = approved.plan
     work = _reopen_work(invocation, select, plan.back_to)
-    approved.check_place(work)
+    approved.check_target(work)
     options = _add_approval(work, options)
     if options.approved_digest is not None:
         check_file_digest(plan, options.approved_digest, str(options.file))
@@ -405,7 +405,7 @@ class RefusalPlaces:
                 return {}
             keys = {
                 path.removeprefix(group): place
-                for path, place in explain_origin(self.loaded, layer).items()
+                for path, place in find_field_origins(self.loaded, layer).items()
                 for group in _KEY_GROUPS
                 if path.startswith(group)
             }

@@ -80,7 +80,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
     def list_own() -> list[Comment]:
         return forge.list_own_comments(number, marker.is_at_start_of)
 
-    did, written, older = write_newest(
+    did, written, older = update_or_create_newest(
         list_own(),
         body,
         again=list_own,
@@ -99,7 +99,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
 Item = TypeVar("Item", "Comment", "Issue")
 
 
-def write_newest(
+def update_or_create_newest(
     items: list[Item],
     body: str,
     *,

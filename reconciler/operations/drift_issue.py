@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import find_owners, find_repository_root
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
-from reconciler.operations.comment import is_same_text, write_newest
+from reconciler.operations.comment import is_same_text, update_or_create_newest
 from reconciler.operations.drift_patch import AcceptResult, build_patch
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _update_issue(
     issues = list_own()
     owes = owes_message and not (issues and is_same_text(issues[-1].body, plain_text))
     body = fit_comment(mark_message_unsent(text), forge.limit, forge.measure_text) if owes else plain_text
-    did, current, older = write_newest(
+    did, current, older = update_or_create_newest(
         issues,
         body,
         again=list_own,

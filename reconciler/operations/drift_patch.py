@@ -15,7 +15,7 @@ from reconciler.lifecycles import MirrorStatus, Role
 from reconciler.manifests.edit import UneditableError, format_flow_value
 from reconciler.manifests.files import Place, build_label
 from reconciler.manifests.format import format_text
-from reconciler.manifests.load import LoadedWorkspace, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.operations.drift import (
     DriftItem,
@@ -95,7 +95,7 @@ def accept_unmanaged(
     manifests.fresh[_choose_free_name(manifests, address)] = format_manifest(address, resource, inventory)
 
 
-def accept_detached(manifests: Manifests, topic: Address) -> None:
+def accept_unmounted(manifests: Manifests, topic: Address) -> None:
     """Add a Mounting for a topic that a command unmounted."""
     _write_mounting(manifests, topic, "unmounted")
 
@@ -109,7 +109,7 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
     manifests.fresh[_choose_free_name(manifests, mounting)] = format_text(text)
 
 
-def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
+def accept_remounted(manifests: Manifests, mounted: RemountedTopic) -> None:
     """Add a Mounting for a topic that a command mounted under another name."""
     if mounted.topic is None:
         message = f"it is mounted as {mounted}, which is not a declared cluster: its manifest belongs there"
@@ -411,7 +411,7 @@ class _PatchBuilder:
             return
         origin = self._find_origin(item)
         if origin is not None and not self._sets_own_value(item):
-            known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
+            known = find_field_origins(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
             where = f"{origin} ({known})" if known else origin
             message = f"{item.path} comes from {where}: change it there, or set it on {item.address} by hand"
             raise ElsewhereError(message)
@@ -487,9 +487,9 @@ class _PatchBuilder:
         elif now.startswith(MOVED_TO):
             accept_moved(self.manifests, address, Address(now.removeprefix(MOVED_TO)))
         elif now.startswith(DETACHED_AT):
-            accept_detached(self.manifests, address)
+            accept_unmounted(self.manifests, address)
         else:
-            accept_elsewhere(self.manifests, self._decided.mounted_elsewhere[address])
+            accept_remounted(self.manifests, self._decided.mounted_elsewhere[address])
             self._accept_missing(address)
 
     def _describe_held_by_hand(self, held: HeldChange, place: Place) -> str:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.manifests.edit import EditedFile, UneditableError, format_flow_value, format_patch, read_value
 from reconciler.manifests.files import OVERLAYS, Place, build_label, find_manifests
-from reconciler.manifests.load import LoadedWorkspace, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.acls import (
@@ -159,7 +159,7 @@ class Manifests:
         for length in range(1, len(whole) + 1):
             value = read_value(content, whole[:length])
             if _has_variable(value if length == len(whole) or not isinstance(value, dict | list) else None):
-                known = explain_origin(self.loaded, address)
+                known = find_field_origins(self.loaded, address)
                 where = known.get(format_path(path)) or next(iter(known.values()), str(spot.place))
                 raise ElsewhereError(f"{format_path(path)} comes from a variable: change its value, {where}")
 
@@ -297,7 +297,7 @@ def accept_field(
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
     """Describe an edit by file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else make_field_path(address, path)
-    line = explain_origin(loaded, address).get(format_path(where), str(place))
+    line = find_field_origins(loaded, address).get(format_path(where), str(place))
     if observed is None:
         return f"{line} {path}: take it out"
     if path.startswith(ACLS):

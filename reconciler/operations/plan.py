@@ -22,15 +22,20 @@ from reconciler.operations.steps.approval import serialize_select
 from reconciler.operations.steps.invocation import Invocation, Select, add_locations, combine_errors
 from reconciler.operations.steps.observe import (
     ObservedClusters,
-    find_mountables,
-    find_recoverables,
+    find_mountable_topics,
+    find_recoveries,
     mark_lost_topics,
     measure,
     observe,
     pause_garbage_collection,
     read_followed_groups,
 )
-from reconciler.operations.steps.recorded import RecordedState, find_copied_states, read_recorded, warn_of_outdated
+from reconciler.operations.steps.recorded import (
+    RecordedState,
+    find_copied_states,
+    read_recorded_state,
+    warn_of_outdated,
+)
 from reconciler.operations.steps.workspace import Work, build_selection, open_work
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
@@ -75,7 +80,7 @@ def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision
     Warn if the plan has differences and the state is a restored old copy.
     """
     work.invocation.tell("reading the state")
-    remembered = read_recorded(work)
+    remembered = read_recorded_state(work)
     with pause_garbage_collection():
         decided = _observe_and_plan(work, remembered, wanted or PlanOptions())
         if decided.plan.actions or decided.plan.drift:
@@ -86,7 +91,7 @@ def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision
 def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanDecision:
     snapshot = remembered.snapshot
 
-    def may_lack(inventory: Inventory) -> frozenset[str]:
+    def find_optional_clusters(inventory: Inventory) -> frozenset[str]:
         return (
             frozenset()
             if wanted.is_destroy
@@ -94,14 +99,18 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
         )
 
     seen = observe(
-        work.providers, work.clusters_to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell
+        work.providers,
+        work.clusters_to_read,
+        remembered.record,
+        find_optional=find_optional_clusters,
+        tell=work.invocation.tell,
     )
     record = remembered.settle(seen)
     request, inventory = _build_plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
-        stored, lost = find_mountables(work.providers, work.loaded.desired, record, seen)
-        recoveries = find_recoverables(work.providers, work.loaded.desired, seen)
+        stored, lost = find_mountable_topics(work.providers, work.loaded.desired, record, seen)
+        recoveries = find_recoveries(work.providers, work.loaded.desired, seen)
         request = replace(request, stored=replace(stored, recoveries=recoveries))
         inventory = mark_lost_topics(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
@@ -109,9 +118,14 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
     to_measure = planner.list_topics_to_measure(draft)
     measures: Measures = {}
     if to_measure:
-        cut, lacking = find_truncated_topics(draft.actions), may_lack(seen.inventory)
+        cut, optional_clusters = find_truncated_topics(draft.actions), find_optional_clusters(seen.inventory)
         measures = measure(
-            work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
+            work.providers,
+            to_measure,
+            with_groups=True,
+            committed=cut,
+            optional=optional_clusters,
+            tell=work.invocation.tell,
         )
         if cut:
             from reconciler.operations.steps.transitions import add_diverged_records  # noqa: PLC0415 - rarely needed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import LIFECYCLES
-from reconciler.manifests.load import explain_origin
+from reconciler.manifests.load import find_field_origins
 from reconciler.operations.clusters.mounts import UnmountedTopic, find_unmounted_topics
 from reconciler.operations.clusters.namespaces import QuotaUsage, compute_quota_usage, read_quota_limits
 from reconciler.operations.plan import PlanDecision, plan_unlocked
@@ -25,7 +25,7 @@ from reconciler.operations.steps.effective import (
 )
 from reconciler.operations.steps.invocation import Invocation, Select, load_files
 from reconciler.operations.steps.observe import ObservedClusters, observe
-from reconciler.operations.steps.recorded import read_recorded
+from reconciler.operations.steps.recorded import read_recorded_state
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import count_partitions
@@ -166,7 +166,7 @@ def _find_owner(
 
 
 def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
-    remembered = read_recorded(work)
+    remembered = read_recorded_state(work)
     names = (
         work.clusters_to_read
         if only is None
@@ -253,7 +253,7 @@ def _build_tiering_rows(
 
 def _find_origins(work: Work, shown: ResourceView) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
-    written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
+    written = find_field_origins(work.loaded, shown.address) if shown.desired is not None else {}
     return dict(sorted({**recorded, **written, **dict(_find_rule_origins(shown, written))}.items()))
 
 
@@ -273,7 +273,7 @@ def _compute_effective_configs(work: Work, decided: PlanDecision, address: Addre
 
 
 def _find_config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
-    written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
+    written = {origin: find_field_origins(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
     for row in rows:
         names = (f"spec.properties.{name}" for name, config in CONFIG_DEFAULTS.items() if config == row.key)
         paths = (f"spec.configs.{row.key}", *names)

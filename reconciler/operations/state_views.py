@@ -26,7 +26,7 @@ from reconciler.resources.inventory import DeclaredResource, Desired, Record, Re
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_serial, read_snapshot_runs
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_snapshot_at, read_snapshot_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def read_current(site: Site) -> Snapshot:
 
 def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
     """Return the state of a serial. Serial 0 is empty."""
-    return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
+    return Snapshot(current.lineage, 0) if serial == 0 else read_snapshot_at(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:

@@ -150,7 +150,7 @@ class Symptoms:
     is_current: bool = False
     """Whether no newer lockfile existed, so that the lease is valid."""
 
-    def check_unheld(self) -> None:
+    def check_lease_free(self) -> None:
         """Raise `LeaseError` if a process holds the lease of the newest lockfile."""
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
@@ -173,13 +173,13 @@ def find_symptoms(store: ObjectStore, remains: StateFiles, owner: Owner) -> Symp
     except UserError as error:
         return Symptoms((error.message,))
     check_owner(Owner(lockfile.workspace, lockfile.environment), owner, store.url)
-    old = _prove_age(store, lockfile, remains)
+    old = _explain_outdated(store, lockfile, remains)
     if old is not None:
         return Symptoms((f"{store.url}/{KEY} is an old copy: {old}",), lockfile)
     return Symptoms(_find_broken_files(store, lockfile), lockfile, is_current=True)
 
 
-def _prove_age(store: ObjectStore, lockfile: Lockfile, remains: StateFiles) -> str | None:
+def _explain_outdated(store: ObjectStore, lockfile: Lockfile, remains: StateFiles) -> str | None:
     why = prove_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"

@@ -239,7 +239,7 @@ class Holder(Protocol):
         """Raise `LeaseError` if the lease may be lost."""
 
 
-async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
+async def take_over_journal(lease: Holder, effects: Effects, run: str) -> JournalContents:
     """Append a takeover entry to a dead run's journal; return the preceding journal."""
     written = await effects.run_blocking(lambda: read_journal(lease.store, run))
     if written.is_closed:
@@ -580,7 +580,7 @@ class RunProgress:
     is_closed: bool
 
 
-def fold_run(
+def compute_run_progress(
     base: Record, actions: Sequence[Action], written: JournalContents, further: Sequence[Entry] = ()
 ) -> RunProgress:
     """Compute a run's progress from its journal and `further` entries. Unknown actions are ignored."""
@@ -641,7 +641,7 @@ class UnfinishedRun:
 
     def compute_progress(self, *, further: Sequence[Entry] = ()) -> RunProgress:
         """Return the progress as if the journal had `further` entries."""
-        return fold_run(self.base, self.actions, self.written, further)
+        return compute_run_progress(self.base, self.actions, self.written, further)
 
     def with_journal(self, written: JournalContents) -> UnfinishedRun:
         """Return a copy with another journal."""
@@ -660,10 +660,10 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
             f"and the state is #{lockfile.serial}",
             hint="Files of two states were mixed. `reconciler state repair` shows which files belong together.",
         )
-    return read_unfinished(store, file)
+    return read_run_with_journal(store, file)
 
 
-def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
+def read_run_with_journal(store: ObjectStore, file: RunFile) -> UnfinishedRun:
     """Return a run, open or closed, with its journal and initial record."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
@@ -718,7 +718,7 @@ def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: Obj
 # Only a later commit proves that the lockfile is an old copy. A later snapshot may be uncommitted.
 
 
-def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
+def explain_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
     """Explain why a lockfile is an old copy; `None` if it is not."""
     why = prove_outdated(store, lockfile, list_snapshots(store) if rows is None else rows)
     if why is None:
@@ -731,7 +731,7 @@ def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
 
 def check_lockfile_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> None:
     """Raise `UserError` if the lockfile is an old copy."""
-    outdated = find_outdated(store, lockfile, rows)
+    outdated = explain_outdated(store, lockfile, rows)
     if outdated is not None:
         raise UserError(
             outdated,

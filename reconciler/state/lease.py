@@ -397,7 +397,7 @@ class LeaseWatch:
     nonce: str | None = None
     since: float = 0.0
 
-    def idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
+    def measure_idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
         """Return the minimum seconds without a change. `sent` and `answered` are the times of the read."""
         if lockfile.nonce != self.nonce:
             self.nonce, self.since = lockfile.nonce, answered
@@ -482,7 +482,7 @@ class _Acquisition:
                 lease = await self._adopt_write(current)
             elif self._is_takeable(current.lockfile, sent):
                 await self.effects.run_blocking(partial(check_lockfile_current, self.store, current.lockfile))
-                lease = await self._try_to_take(self._next_lockfile(current.lockfile), expected=current)
+                lease = await self._try_to_take(self._build_next_lockfile(current.lockfile), expected=current)
             else:
                 lease = None
                 await self._wait(current.lockfile)
@@ -493,15 +493,15 @@ class _Acquisition:
     def _is_takeable(self, lockfile: Lockfile, sent: float) -> bool:
         if lockfile.lease.status == "free":
             return True
-        self.silent_s = self.watch.idle_s(lockfile, sent=sent, answered=self.effects.read_clock())
+        self.silent_s = self.watch.measure_idle_s(lockfile, sent=sent, answered=self.effects.read_clock())
         return self.silent_s >= lockfile.lease.lease_s
 
     async def _create(self) -> Lease | None:
         """Create the first lockfile, unless an existing one disappeared meanwhile."""
         check_not_vanished(self.store, has_seen=self.has_seen)
-        return await self._try_to_take(await self._first_lockfile(), expected=None)
+        return await self._try_to_take(await self._build_first_lockfile(), expected=None)
 
-    async def _first_lockfile(self) -> Lockfile:
+    async def _build_first_lockfile(self) -> Lockfile:
         problems = await self.effects.run_blocking(self.store.find_violated_conditions)
         if problems:
             raise UserError(
@@ -520,7 +520,7 @@ class _Acquisition:
             nonce=create_nonce(),
         )
 
-    def _next_lockfile(self, lockfile: Lockfile) -> Lockfile:
+    def _build_next_lockfile(self, lockfile: Lockfile) -> Lockfile:
         return lockfile.model_copy(
             update={"lease": self._build_entry(epoch=lockfile.lease.epoch + 1), "nonce": create_nonce()}
         )

@@ -24,8 +24,8 @@ from reconciler.state.journal import (
     read_open_run,
     read_run,
     read_run_end,
-    read_unfinished,
-    take_over,
+    read_run_with_journal,
+    take_over_journal,
 )
 from reconciler.state.lease import Lease, LeaseWatch, store_snapshot
 from reconciler.state.lockfile import (
@@ -40,7 +40,7 @@ from reconciler.state.lockfile import (
     check_owner,
     read_lockfile,
 )
-from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_next_snapshot, read_row
+from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_next_snapshot, read_row_snapshot
 
 if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects
@@ -117,7 +117,7 @@ def find_newest_base(
         for row in remains.snapshots:
             if row.serial == serial:
                 try:
-                    good.append(read_row(store, row))
+                    good.append(read_row_snapshot(store, row))
                 except NewerFormatError:
                     raise
                 except UserError as error:
@@ -142,7 +142,7 @@ def find_chosen_base(
         raise UserError(message, hint=f"Existing states: {_list_serials(remains.snapshots)}.")
     if len(rows) > 1:
         raise _ambiguous_error(rows[0].serial, (row.key for row in rows))
-    return _check_newer(store, remains, read_row(store, rows[0]), far)
+    return _check_newer(store, remains, read_row_snapshot(store, rows[0]), far)
 
 
 def _check_newer(store: ObjectStore, remains: StateFiles, snapshot: Snapshot, far: LastSerial) -> RepairBase:
@@ -150,7 +150,7 @@ def _check_newer(store: ObjectStore, remains: StateFiles, snapshot: Snapshot, fa
     damaged: list[str] = []
     for row in newer:
         try:
-            read_row(store, row)
+            read_row_snapshot(store, row)
         except NewerFormatError:
             raise
         except UserError as error:
@@ -282,12 +282,12 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
             return UnlockResult(was_free=True)
         lockfile = current.lockfile
         if lockfile.lease.status == "free":
-            doubt = await effects.run_blocking(partial(_find_doubt, store, lockfile))
+            doubt = await effects.run_blocking(partial(_find_unsettled_work, store, lockfile))
             return UnlockResult(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
         if wanted.run is None and first is not None and lockfile.nonce != first.nonce:
             raise _alive_error(lockfile)
         first = lockfile
-        idle = watch.idle_s(lockfile, sent=sent, answered=effects.read_clock())
+        idle = watch.measure_idle_s(lockfile, sent=sent, answered=effects.read_clock())
         if _is_dead(lockfile, wanted.run, idle):
             lease = await _take_lease(store, effects, current, wanted)
             if lease is not None:
@@ -337,8 +337,8 @@ async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> Unloc
     async with lease:
         if before.open_run is not None:
             with suppress(UserError):  # `UnlockResult.doubt` reports an unreadable journal
-                await take_over(lease, effects, before.open_run.run)
-        doubt = await effects.run_blocking(lambda: _find_doubt(lease.store, before))
+                await take_over_journal(lease, effects, before.open_run.run)
+        doubt = await effects.run_blocking(lambda: _find_unsettled_work(lease.store, before))
     return UnlockResult(
         was_free=False,
         run=before.lease.run,
@@ -349,7 +349,7 @@ async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> Unloc
     )
 
 
-def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
+def _find_unsettled_work(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
     if lockfile.open_run is None:
         return None
     run = lockfile.open_run.run
@@ -419,7 +419,7 @@ def plan_repair(
     symptoms = find_symptoms(store, remains, owner)
     if not symptoms.problems:
         return None
-    symptoms.check_unheld()
+    symptoms.check_lease_free()
     lockfile = symptoms.lockfile
     known = choose_lineage(store, remains, lockfile) if lockfile is not None else lineage
     planner = _RepairPlanner(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
@@ -550,7 +550,7 @@ class _RepairPlanner:
         # `base` may contain all work of a closed run, and the snapshot on which the run began may be missing.
         if is_closed and not base.damaged and (base.is_older or is_ended or not _is_based_on(last.file, base)):
             return None
-        unfinished = read_unfinished(self._store, last.file)
+        unfinished = read_run_with_journal(self._store, last.file)
         if (
             is_closed
             and base.damaged

@@ -83,7 +83,7 @@ def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     return replace(snapshot, lockfile=lockfile)
 
 
-def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
+def read_snapshot_at(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
     """Read the state committed as `serial`. `current` saves the read of its own serial."""
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
@@ -96,10 +96,10 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
     if len(keys) > 1:
         later = [_read_previous(store, row) for row in rows if row.serial == serial + 1]
         keys = [key for key in keys if key in later] or keys
-    return read_row(store, SnapshotRow(serial, keys[0], 0), lineage=current.lineage)
+    return read_row_snapshot(store, SnapshotRow(serial, keys[0], 0), lineage=current.lineage)
 
 
-def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
+def read_row_snapshot(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
     """Read the snapshot of a row."""
     snapshot = _read_parsed(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:

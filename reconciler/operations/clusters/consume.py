@@ -233,7 +233,7 @@ class OffsetTracker:
     def _commit_written(self) -> None:
         if self._groups is None or not self._written:
             return
-        _make_durable(self._stream)
+        _sync_to_disk(self._stream)
         self._groups.commit(self._group, self._written)
         self._is_new, self._committed_ms = False, self._now_ms()
 
@@ -348,7 +348,7 @@ def check_start_option(text: str) -> None:
         _parse_time(text)
 
 
-def _make_durable(stream: BinaryIO) -> None:
+def _sync_to_disk(stream: BinaryIO) -> None:
     stream.flush()
     with suppress(UnsupportedOperation):
         try:

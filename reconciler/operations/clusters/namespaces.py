@@ -127,7 +127,7 @@ def compute_quota_usage(
     used: dict[str, int | None] = {"topics": len(inside), "partitions": sum(inside.values())}
     if "bytes" in limited:
         topics = [address_of("topic", cluster, name) for name in inside]
-        sizes = measure({cluster: provider}, dict.fromkeys(topics, ()), may_lack=(cluster,))
+        sizes = measure({cluster: provider}, dict.fromkeys(topics, ()), optional=(cluster,))
         used["bytes"] = sum(size.bytes for size in sizes.values()) if len(sizes) == len(topics) else None
     return tuple(QuotaUsage(word, limit, used[word]) for word, limit in limited.items())
 

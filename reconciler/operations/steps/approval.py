@@ -125,7 +125,7 @@ class ApprovedPlan:
     use: ApprovalUse | None = None
     """`None` if the plan was just approved."""
 
-    def check_place(self, work: Work) -> None:
+    def check_target(self, work: Work) -> None:
         """Reject a plan of another workspace, environment, version or state; with `is_strict`, of another commit."""
         context = PlanTarget(
             workspace=work.loaded.workspace.metadata.name,

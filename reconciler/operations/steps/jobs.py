@@ -25,8 +25,8 @@ from reconciler.operations.steps.mount_jobs import (
     MountPorts,
     Relocation,
     Unmount,
-    check_equal,
-    check_renumbered,
+    check_copy_equal,
+    check_renumbered_copy,
     run_migration_phase,
 )
 from reconciler.operations.steps.transitions import CONTINUE_HINT, CatchUp, TransitionDriver, drive_transition
@@ -211,9 +211,9 @@ class SparkJobs:
             record_refused_copy(links, mirror, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
-            check_renumbered(name, (above.open_log(source), below.open_log(sink)), into, engine)
+            check_renumbered_copy(name, (above.open_log(source), below.open_log(sink)), into, engine)
         elif copying.offsets:
-            check_equal(name, above.open_log(source), below.open_log(sink), engine, since=before)
+            check_copy_equal(name, above.open_log(source), below.open_log(sink), engine, since=before)
         return JobResult(copying.records, copying.bytes)
 
     @cached_property

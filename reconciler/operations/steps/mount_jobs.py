@@ -77,7 +77,7 @@ def build_progress_event(name: str, progress: JobProgress) -> Progress:
     )
 
 
-def check_equal(
+def check_copy_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
     """Reject a copy that differs at common offsets. Compacted partitions are compared from `since`."""
@@ -86,7 +86,7 @@ def check_equal(
     _check_differences(name, compare_logs(engine, source, copy, since=since))
 
 
-def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
+def check_renumbered_copy(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
     """Reject a copy, the second log, with other records or another order. Reads all records."""
     from reconciler.jobs.ordered import verify_renumbered
 

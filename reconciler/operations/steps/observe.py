@@ -97,10 +97,10 @@ def observe(
     recorded: Record,
     *,
     can_exclude: bool = True,
-    may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
+    find_optional: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
-    """Observe `clusters` in parallel. Those that `may_lack` returns for the observed resources may fail.
+    """Observe `clusters` in parallel. Those that `find_optional` returns for the observed resources may fail.
 
     `can_exclude` lets errors suggest `--exclude`.
     """
@@ -110,7 +110,7 @@ def observe(
         _report_progress(futures, "observing clusters", tell)
         answers, lost = wait_for_all(futures, RetryableError, UserError)
     inventory = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
-    if lost and not lost.keys() <= set(may_lack(inventory)):
+    if lost and not lost.keys() <= set(find_optional(inventory)):
         raise _unreadable_error(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in inventory.items() if item.hidden is not None}
     return ObservedClusters(
@@ -128,13 +128,13 @@ def measure(
     *,
     with_groups: bool = False,
     committed: Collection[Address] = (),
-    may_lack: Collection[str] = (),
+    optional: Collection[str] = (),
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
     """Measure topics and their groups. Omit unmeasurable topics.
 
     `wanted` maps topics to times that split their size by age. Committed offsets are read of topics in `committed`.
-    Clusters in `may_lack` may fail.
+    Clusters in `optional` may fail.
     """
     by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
     for address, cuts in wanted.items():
@@ -142,7 +142,12 @@ def measure(
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
         futures = {
             name: threads.submit(
-                measure_on, providers[name], topics, committed, with_groups=with_groups, may_lack=name in may_lack
+                measure_on_cluster,
+                providers[name],
+                topics,
+                committed,
+                with_groups=with_groups,
+                is_optional=name in optional,
             )
             for name, topics in sorted(by_cluster.items())
         }
@@ -164,14 +169,14 @@ def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callab
         future.add_done_callback(report_waiting)
 
 
-def measure_on(
-    provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, may_lack: bool
+def measure_on_cluster(
+    provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, is_optional: bool
 ) -> Measures:
     """Measure topics of one cluster, as `measure` does."""
     try:
         sizes = provider.measure_topics(list(wanted), wanted)
     except (RetryableError, UserError):
-        if may_lack:
+        if is_optional:
             return {}
         raise
     sizes = {
@@ -376,7 +381,7 @@ def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
     return cluster_id if moves is None else moves.cluster_id
 
 
-def find_mountables(
+def find_mountable_topics(
     providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
 ) -> tuple[StoredTopics, frozenset[Address]]:
     """Return topics in object storage that Mountings name, and topics whose records another cluster owns."""
@@ -672,7 +677,7 @@ class _StorageIndex:
                 yield name
 
 
-def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
+def find_recoveries(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
     """Return sources from which new topics can be recovered."""
     wanted: dict[str, dict[Address, str | None]] = {}
     for address, declared in desired.items():

@@ -14,7 +14,7 @@ from reconciler.operations.steps.observe import (
     absent_cluster_error,
     explain_lost_cluster,
     measure,
-    measure_on,
+    measure_on_cluster,
     query_in_parallel,
     reject_other_cluster,
 )
@@ -120,7 +120,7 @@ def plan_orders(
     cuts = planner.list_topics_to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
         return planner.assess_draft(*_measure_roles(site, draft, cuts, read.optional))
-    measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
+    measures = measure(site.providers, cuts, with_groups=True, optional=clusters) if cuts else {}
     return planner.assess_draft(draft, measures)
 
 
@@ -156,7 +156,7 @@ def _measure_side(
     provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
 ) -> Measures:
     def measure_topics(wanted: Sequence[Address]) -> Measures:
-        return measure_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
+        return measure_on_cluster(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, is_optional=False)
 
     sizes: dict[Address, Measure] = {}
     try:

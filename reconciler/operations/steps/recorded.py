@@ -20,7 +20,7 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import list_settled_addresses, settle_action
 from reconciler.resources.address import cluster_address
 from reconciler.runtime.text import explain_invalid, explain_invalid_json, pluralize, shorten_run_id
-from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
+from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, explain_outdated, read_open_run
 from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, read_snapshot
@@ -82,7 +82,7 @@ def _describe_next_step(unfinished: UnfinishedRun) -> str:
 
 def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
     """Warn if the lockfile is a restored old copy."""
-    outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
+    outdated = explain_outdated(site.state, lockfile, rows) if lockfile is not None else None
     if outdated is not None:
         site.invocation.warn(
             f"{outdated}. What was applied since is not known here. Repair it with: reconciler state repair"
@@ -164,7 +164,7 @@ class RecordedState:
         return self.unfinished.compute_progress(further=ended).record
 
 
-def read_recorded(site: Site) -> RecordedState:
+def read_recorded_state(site: Site) -> RecordedState:
     """Read the state, and warn of an open run."""
     with pause_garbage_collection():
         snapshot = read_snapshot(site.state, owner=site.owner)

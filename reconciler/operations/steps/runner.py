@@ -63,7 +63,7 @@ def run_under_lease(
         IncompleteError: An earlier run cannot be settled, or the state cannot be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
-    ownership = OwnerMarks(site)
+    ownership = OwnershipMarker(site)
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.call_on_stop(effects.hurry):
             setting = RunContext(
@@ -82,7 +82,7 @@ def run_under_lease(
         effects.close()
 
 
-class OwnerMarks:
+class OwnershipMarker:
     """Marks resources on clusters as owned by this workspace."""
 
     def __init__(self, site: Site) -> None:

@@ -69,7 +69,7 @@ class StoppedMirrors:
     unanswered: tuple[ReconcilerError, ...] = ()
     links: tuple[str, ...] = ()
 
-    def get_only(self) -> ObservedMirror:
+    def get_only_mirror(self) -> ObservedMirror:
         """Return the only mirror. Raises an error if there are none or several."""
         if not self.mirrors:
             for error in self.unanswered:
@@ -248,7 +248,7 @@ def get_source_address(mirror: ObservedMirror) -> Address:
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
+def check_no_foreign_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
     """Reject a mirror with other producers' records, which the source would never receive."""
     foreign = links.find_foreign_records([mirror.name]).get(mirror.name, ())
     if foreign:
@@ -267,7 +267,7 @@ def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> N
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
+def check_source_not_mirror(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a reversal whose source is a mirror."""
     source_mirror = read_mirror(require_links(get_provider(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
@@ -275,7 +275,7 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
 
 
-def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
+def check_source_closed(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a swap after the source left the reversal, because both sides would accept records."""
     source_mirror = require_links(get_provider(providers, mirror.source_cluster)).read_mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
@@ -353,12 +353,12 @@ class TransitionDriver:
         if not _has_begun(mirror, REVERSALS):
             if verb in MIRROR.list_legal_verbs(mirror.status):
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
-                check_source_ends(self.providers, mirror)
+                check_source_not_mirror(self.providers, mirror)
                 check_source(self.providers, mirror)
                 # Copy most records first, before producers are stopped.
                 self.may_go_on()
                 self.copy(mirror, None)
-                check_own_records(links, mirror)
+                check_no_foreign_records(links, mirror)
             links.request_verb(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         after = check_stopping_verb(self.drive(cluster, full_name), REVERSALS)
         if after.status is _M.ACTIVE:
@@ -397,7 +397,9 @@ class TransitionDriver:
 
     def find_restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
         """Return the stopped mirror from which a topic can be restored, optionally limited to `link`."""
-        return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).get_only()
+        return find_stopped_mirrors(
+            self.providers, cluster, full_name, None if link is None else {link}
+        ).get_only_mirror()
 
     def _choose_peer(
         self, cluster: str, full_name: str, current: ObservedMirror | None, wanted: MirrorTopic | None
@@ -472,7 +474,7 @@ class TransitionDriver:
                 return self._run_synchronization(links, mirror, operation)
             case _M.PENDING_STOPPED:
                 self.sync(mirror)
-                check_source_shut(self.providers, mirror)
+                check_source_closed(self.providers, mirror)
                 self._recheck_sides(links, mirror, operation)
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_MIRROR:
@@ -505,7 +507,7 @@ class TransitionDriver:
         self.sync(mirror)
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         try:
-            check_own_records(links, mirror)
+            check_no_foreign_records(links, mirror)
         except UserError as error:
             self._open_source(mirror)
             self._resume_mirror(links, mirror, is_given_up=True)
@@ -529,7 +531,7 @@ class TransitionDriver:
         self._close_source(mirror, operation)
         self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
-        check_own_records(links, mirror)
+        check_no_foreign_records(links, mirror)
 
     def _abandon_reversal(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError
