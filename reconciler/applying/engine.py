@@ -351,7 +351,7 @@ class RunResult:
     unknown: IncompleteError | None = None
     """Why `in_doubt` could not be settled. If set, the run stays open."""
     unanswered: tuple[str, ...] = ()
-    """Ids of `not_started` actions whose call was unanswered at the stop."""
+    """Ids of `not_started` actions whose calls had no answer when the run stopped."""
     is_stopped: bool = False
     is_changed: bool = False
     ended_by: ReconcilerError | None = None

@@ -38,7 +38,7 @@ class StatePointer(_LockfileModel):
 
 
 class LeaseEntry(_LockfileModel):
-    """Holder of the lease. `epoch` counts holders, `beat` the writes of this one."""
+    """Holder of the lease. `epoch` counts holders, `beat` the holder's writes."""
 
     epoch: int = Field(ge=1)
     status: Literal["free", "held"]

@@ -227,7 +227,7 @@ class JobOutcome:
 
     @property
     def failed(self) -> int:
-        """Number of failed objects."""
+        """Number of failures."""
         return self.upkept.failed + (self.error is not None)
 
     @property

@@ -70,7 +70,7 @@ class StoppedMirrors:
     links: tuple[str, ...] = ()
 
     def get_only_mirror(self) -> ObservedMirror:
-        """Return the only mirror. Raises an error if there are none or several."""
+        """Return the only mirror that passes `check_restorable`. Raises `UserError` if none or several do."""
         if not self.mirrors:
             for error in self.unanswered:
                 raise error
