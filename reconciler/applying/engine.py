@@ -1,4 +1,4 @@
-"""Execute a plan in batches by cluster, and skip only actions that depend on a failed action."""
+"""Execute a plan in batches per cluster. Only dependents of a failed action are skipped."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ JOBS = "jobs"
 
 MIRRORS: Final = "mirrors/"
 MIRRORS_AT_ONCE: Final = 4
-"""Number of mirror lanes, each of which may hold batches in memory."""
+"""Limit of concurrent mirror lanes, because each may hold record batches in memory."""
 
 RECORD = "record"
 
@@ -60,17 +60,17 @@ Lane: TypeAlias = str
 
 
 def is_done_by_jobs(action: Action) -> bool:
-    """Return whether jobs execute the action, because it copies records or needs both clusters of a link."""
+    """Return whether jobs execute the action: it copies records or needs both clusters of a link."""
     return isinstance(action, Transition) and (is_mount_by_jobs(action) or is_mirror_action(action))
 
 
 def is_mount_by_jobs(action: Transition) -> bool:
-    """Return whether the transition is a mount or unmount whose records jobs copy."""
+    """Return whether the transition is a mount or unmount for which jobs copy records."""
     return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
 
 def choose_lane(action: Action) -> Lane:
-    """Return the lane of an action. All actions of one mirror share a lane."""
+    """Return the queue for an action. All actions of a mirror share one."""
     if is_mirror_action(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_done_by_jobs(action):
@@ -87,7 +87,7 @@ def choose_lane(action: Action) -> Lane:
 
 
 def is_mirror_action(action: Action) -> bool:
-    """Return whether jobs promote, reverse, restore or catch up a mirror by this action."""
+    """Return whether the action promotes, reverses, restores or catches up a mirror by jobs."""
     if isinstance(action, RunJob):
         return action.job == CATCH_UP
     if not isinstance(action, Transition) or action.parameters.get("by") == BY_PLATFORM:
@@ -96,17 +96,17 @@ def is_mirror_action(action: Action) -> bool:
 
 
 def is_job_lane(lane: Lane) -> bool:
-    """Return whether jobs execute the actions of a lane."""
+    """Return whether jobs, not platform calls, execute the lane's actions."""
     return lane == JOBS or lane.startswith(MIRRORS)
 
 
 def is_platform_lane(lane: Lane) -> bool:
-    """Return whether actions of a lane call a platform. `parallelism` limits these lanes."""
+    """Return whether the lane's actions call a platform, which `parallelism` limits."""
     return lane != RECORD and not is_job_lane(lane)
 
 
 class LaneQueue:
-    """The waiting actions of one lane."""
+    """Waiting actions of one lane."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -118,19 +118,16 @@ class LaneQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no action waits."""
+        """Whether the lane has no waiting actions."""
         return not self._waiting
 
     def take_batch(self) -> list[Action]:
-        """Return the next batch, or an empty list if no action waits."""
+        """Remove and return the next batch; empty if no action waits."""
         return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
 
 
 def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: LeasePort) -> list[Outcome]:
-    """Call a platform with a batch and return one outcome per action.
-
-    It checks the lease first, because the call may have waited long for a thread.
-    """
+    """Check the lease, then call a platform with a batch. Return one outcome per action."""
     outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
     try:
@@ -157,7 +154,7 @@ def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: Lea
 def run_job(
     job: DataAction, jobs: Jobs, lease: LeasePort, report: Callable[[Event], None]
 ) -> tuple[Outcome, JobResult]:
-    """Run a job or a transition over two clusters; return the outcome and what the job moved."""
+    """Run a job or transition; return its outcome, and the records and bytes moved."""
     try:
         lease.check()
         moved = jobs.run(job, report, lease.check)
@@ -187,7 +184,7 @@ class ActionGraph:
     """The unfinished actions of a plan and their dependencies."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """Take the actions in plan order. Ready actions start in this order."""
+        """Build the graph. `actions` are in plan order, in which ready actions start."""
         self._actions = {action.id: action for action in actions}
         self._position = {action.id: position for position, action in enumerate(actions)}
         self._missing: dict[str, int] = {}
@@ -202,7 +199,7 @@ class ActionGraph:
         self._order = [action.id for action in actions]
 
     def take_ready(self) -> list[Action]:
-        """Return ready actions in plan order. Each action is returned once."""
+        """Return newly ready actions in plan order."""
         taken = []
         while self._ready:
             name = self._order[heapq.heappop(self._ready)]
@@ -211,7 +208,7 @@ class ActionGraph:
         return taken
 
     def finish_action(self, name: str) -> None:
-        """Remove a finished action; its dependents may become ready."""
+        """Remove a finished action, so that its dependents may become ready."""
         del self._missing[name]
         for dependent in self._dependents[name]:
             if dependent in self._missing:
@@ -220,7 +217,7 @@ class ActionGraph:
                     heapq.heappush(self._ready, self._position[dependent])
 
     def fail_action(self, name: str) -> list[str]:
-        """Remove a failed action and all its dependents; return the dependents in plan order."""
+        """Remove a failed action and its dependents; return the ids of dependents in plan order."""
         del self._missing[name]
         lost: set[str] = set()
         open_ends = [name]
@@ -234,12 +231,12 @@ class ActionGraph:
         return sorted(lost, key=self._position.__getitem__)
 
     def list_unfinished(self) -> list[str]:
-        """Return the ids of the actions that have not ended, in plan order."""
+        """Return the ids of unfinished actions in plan order."""
         return sorted(self._missing, key=self._position.__getitem__)
 
 
 def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield the journal entries for an action's outcome. `lost`: failed action → actions skipped for it.
+    """Yield the journal entries for an action's outcome. `lost` maps a failed action to its skipped dependents.
 
     An unknown outcome gets no entry, so that recovery observes the cluster.
     """
@@ -266,7 +263,7 @@ def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Se
 def is_in_doubt(action: Action, outcome: FailedAction) -> bool:
     """Return whether a failed action may have taken effect.
 
-    Jobs are never in doubt, because a repeated job detects what it has done.
+    Jobs are never in doubt, because a repeated job detects its earlier work.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
     return is_unknown and not is_job_lane(choose_lane(action))
@@ -278,7 +275,7 @@ def may_still_happen(outcome: FailedAction) -> bool:
 
 
 class ResultLedger:
-    """Collects the results of one run and updates the record."""
+    """Collects a run's results and updates the record."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
         self.record: dict[Address, Recorded] = dict(record)
@@ -297,7 +294,7 @@ class ResultLedger:
         self._started: dict[str, float] = {}
 
     def report_event(self, event: Event) -> None:
-        """Report an event from any thread. If this fails, set `trouble` and drop later events."""
+        """Report an event; thread-safe. A failed report sets `trouble` and drops later events."""
         with self._reporting:
             if self.trouble is None:
                 try:
@@ -306,7 +303,7 @@ class ResultLedger:
                     self.trouble = error
 
     def report_start(self, actions: Sequence[Action], now: float) -> None:
-        """Report that actions start, and remember the time."""
+        """Report that actions start at `now`."""
         for action in actions:
             self._started[action.id] = now
             self.report_event(ActionStarted(action.id, action.address))
@@ -322,14 +319,14 @@ class ResultLedger:
         self.report_event(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
 
     def add_failure(self, action: Action, outcome: FailedAction, lost: Sequence[str]) -> None:
-        """Add a failure and the actions skipped because of it."""
+        """Add a failure and its skipped dependents."""
         self.failed.append(outcome)
         if is_in_doubt(action, outcome):
             self.in_doubt.append(action)
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
     def report_failure(self, action: Action, outcome: FailedAction) -> None:
-        """Report a failure that the journal contains, and record what the action created before it failed."""
+        """Report a journaled failure, and record resources that the action created before it failed."""
         if outcome.created is not None and not is_in_doubt(action, outcome):
             apply_record_changes(self.record, record_refusal(action, outcome.created, self.record, self._run))
             self.is_changed = True
@@ -341,28 +338,28 @@ _CHECK_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The results of a run, whose `record` must be committed. Ids are in the order of completion."""
+    """Results of a run. The caller must commit `record`. Ids are in order of completion."""
 
     record: Record
     done: tuple[str, ...] = ()
     failed: tuple[FailedAction, ...] = ()
     skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
-    """Ids of actions that the run did not start, because it was stopped or leaves jobs to the next run."""
+    """Ids of actions not started, because the run was stopped or leaves jobs to the next run."""
     in_doubt: tuple[Action, ...] = ()
-    """Actions of `failed` whose result is unknown."""
+    """Failed actions whose result is unknown."""
     unknown: IncompleteError | None = None
-    """Why `in_doubt` could not be settled. If this is set, the run stays open."""
+    """Why `in_doubt` could not be settled. If set, the run stays open."""
     unanswered: tuple[str, ...] = ()
-    """Ids of those `not_started` actions whose call had no answer when the run was stopped."""
+    """Ids of `not_started` actions whose calls had no answer when the run stopped."""
     is_stopped: bool = False
     is_changed: bool = False
     ended_by: ReconcilerError | None = None
-    """Why the state cannot be written. If this is set, the caller must not commit `record`."""
+    """Why the state cannot be written. If set, the caller must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
     ran: Execution = NO_EXECUTION
     trouble: Exception | None = None
-    """Unexpected error to raise after `record` is committed."""
+    """Unexpected error to raise after the commit."""
 
     @property
     def is_whole(self) -> bool:
@@ -386,18 +383,18 @@ class Engine:
         self._ended_by: ReconcilerError | None = None
 
     def stop(self) -> None:
-        """Start no new action and stop running jobs soon. Threads and signal handlers may call it."""
+        """Start no new action and stop running jobs soon. Thread-safe and signal-safe."""
         self._is_stopping = True
         self._ports.jobs.stop()
 
     async def run(self) -> RunResult:
-        """Execute the plan. The result contains the errors."""
+        """Execute the plan. Errors are in the result, not raised."""
         try:
             await self._run_lanes()
         except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
             self._ledger.trouble = error
         finally:
-            await self._drain()
+            await self._await_running_tasks()
         ledger = self._ledger
         return RunResult(
             ledger.record,
@@ -426,8 +423,8 @@ class Engine:
             if self._ledger.trouble is not None:
                 self.stop()
 
-    async def _drain(self) -> None:
-        if self._running:  # no action may run after the lease is released
+    async def _await_running_tasks(self) -> None:
+        if self._running:  # the caller releases the lease next
             self.stop()
             await asyncio.wait(self._running.values())
             for task in self._running.values():
@@ -452,7 +449,7 @@ class Engine:
                 continue
             if batch := self._queues[lane].take_batch():
                 self._running[lane] = self._ports.effects.start_task(self._process_batch(lane, batch))
-                self._queues[lane] = self._queues.pop(lane)  # move the lane to the end, so that no lane starves
+                self._queues[lane] = self._queues.pop(lane)  # move the lane to the end: no lane may starve
                 free -= is_platform_lane(lane)
 
     def _may_start(self, lane: Lane) -> bool:
@@ -595,25 +592,21 @@ class RunLease:
 
     @property
     def may_start(self) -> bool:
-        """Whether a new call may start, because the lease outlives the longest call."""
+        """Whether the lease outlives the longest call, so that a new one may start."""
         return self._lease.may_start
 
     def check(self) -> None:
-        """Raise an error if the lease is lost.
-
-        Raises:
-            LeaseError: The lease is lost.
-        """
+        """Raise `LeaseError` if the lease is lost."""
         self._lease.check()
 
     async def write(self, entries: Sequence[Entry]) -> None:
-        """Write `entries` to the journal."""
+        """Write journal entries."""
         await self._journal.append(entries)
         if not self._lease.may_start:  # the write took long, and a call must not outlive the lease
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit the record if it changed and the last commit is at least a minute old."""
+        """Commit a changed record if the last commit is at least a minute old."""
         if self._effects.read_clock() - self._committed_at < _COMMIT_INTERVAL_S:
             return
         if record == self._committed:

@@ -1,4 +1,4 @@
-"""Events that a run reports, and the grouping of failures by reason."""
+"""Events of a run, and failures grouped by reason."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Alike:
     """Actions that failed for the same reason."""
 
     error: str
-    """Error message. If several actions failed, `…` replaces their names."""
+    """Error message. If several actions failed, `…` replaces names."""
     hint: str
     ids: tuple[str, ...]
 
 
 def group_failures(failed: Iterable[FailedAction]) -> tuple[Alike, ...]:
-    """Group failures by reason, the largest group first. Groups of equal size keep the order of failures."""
+    """Group failures by reason, the largest group first."""
     groups: dict[tuple[str, str], list[FailedAction]] = {}
     for failure in failed:
         key = (mask_names(failure.error.message, failure.id), mask_names(failure.error.hint, failure.id))
@@ -40,7 +40,7 @@ def group_failures(failed: Iterable[FailedAction]) -> tuple[Alike, ...]:
 
 
 def group_skipped_actions(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
-    """Map each failed action to the skipped actions that depend on it, the largest group first."""
+    """Map failed actions to their skipped dependents, the largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
         causes.setdefault(skip.because, []).append(skip.id)
@@ -62,12 +62,12 @@ def _list_ids(group: Sequence[FailedAction]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The current plan equals the approved plan or is a part of it."""
+    """The current plan equals the approved plan, or is a part of it."""
 
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
     advance: StateAdvance | None = None
-    """Set if only the state changed after the approval."""
+    """Commits after the approval that do not affect the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class PlanMade:
 
 @dataclass(frozen=True, slots=True)
 class ActionStarted:
-    """An action started."""
+    """An action has started."""
 
     id: str
     address: Address
@@ -95,9 +95,8 @@ class Execution:
     """Where the tasks of a job ran."""
 
     engine: str = ""
-    """Engine as named in the plan: `in process`, `Spark local[*]`. It is empty if no task ran."""
+    """Engine as named in the plan: `in process`, `Spark local[*]`. Empty if no task ran."""
     spark_tasks: int = 0
-    """Number of tasks that ran on Spark."""
     starting_s: float = 0.0
     """Seconds of waiting for Spark to start."""
 
@@ -126,28 +125,26 @@ class Progress:
     ran: Execution = NO_EXECUTION
     partitions_done: int = 0
     partitions: int = 0
-    """Number of partitions, or 0 if the work is not divided into partitions."""
+    """Number of partitions; 0 if the work has none."""
     phase: str = ""
-    """What the job does before it moves records, such as `starting Spark`."""
+    """Preparation before the job moves records, such as `starting Spark`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionDone:
-    """An action is complete, and the journal has its result."""
+    """An action is complete, and its result is in the journal."""
 
     id: str
     address: Address
     seconds: float
     records: int = 0
-    """Number of records that a job moved."""
     bytes: int = 0
-    """Number of bytes that a job moved."""
     ran: Execution = NO_EXECUTION
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """An action failed; actions that depend on it are skipped."""
+    """An action failed; its dependents are skipped."""
 
     id: str
     address: Address
@@ -157,32 +154,33 @@ class ActionFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunRecovered:
-    """An earlier run that was still open is settled."""
+    """An interrupted earlier run is settled: the results of its actions are known."""
 
     run: str
     who: str
     settled: Mapping[str, str]
-    """Id of each action in doubt → its result: absent, done, partial, conflict, under way, moving or unknown.
+    """Results, by id, of actions whose result was unknown after the interruption.
 
-    A partial action was completed. A transition is under way if it has not ended. With moving, replicas still move.
+    `absent`: it did not happen. `partial`: it was completed now. `conflict`: another process changed the resource.
+    `under way`: the transition has not ended. `moving`: replicas still move. `unknown`: the resource is not readable.
     """
     parting: RunEnding | None = None
-    """How the run ended: stopped or handed over. It is null if the run was killed."""
+    """How the run ended: stopped or handed over; null if it was killed."""
     left: int = 0
-    """Number of actions that the run had not started."""
+    """Number of actions not started."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHandedOver:
-    """The run ended and left these actions to the next run."""
+    """The run ended and leaves actions to the next run."""
 
     left: tuple[str, ...]
-    """Ids of the actions, in plan order."""
+    """Action ids in plan order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """Another process took the lease, so the run starts no action and writes nothing."""
+    """Another process took the lease. This run starts no more actions and writes nothing."""
 
     message: str
 
@@ -198,9 +196,9 @@ class Summary:
     not_started: int
     seconds: float
     serial: int | None = None
-    """Serial of the state that the run committed last, or null if it committed none."""
+    """Serial of the last committed state; null if none was committed."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
-    """Id of each skipped action → id of the failed action that it depends on."""
+    """Maps the id of a skipped action to that of the failed action that it depends on."""
     failures: tuple[Alike, ...] = ()
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
@@ -208,12 +206,12 @@ class Summary:
     ran: Execution = NO_EXECUTION
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
-    """URL of the pull request that was approved."""
+    """URL of the approved pull request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultMissing:
-    """The run is recorded, but its `result.json` could not be written."""
+    """The state records the run, but its `result.json` could not be written."""
 
     run: str
     error: str

@@ -1,4 +1,4 @@
-"""Interfaces that a run uses: jobs, lease, stop request, and local storage."""
+"""Interfaces of a run: jobs, lease, stop request and local storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DataAction: TypeAlias = RunJob | Transition
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job moved, and the resource after it."""
+    """Records and bytes that a job moved, and the resulting resource."""
 
     records: int = 0
     bytes: int = 0
@@ -32,22 +32,18 @@ class JobResult:
 
 
 class Jobs(Protocol):
-    """Executes jobs and transitions. Methods block. Spark starts with the first job that needs it."""
+    """Executes jobs and transitions; methods block. The first job that needs Spark starts it."""
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Check that this machine can run every data action among `actions`.
-
-        Raises:
-            UserError: Java or Spark is missing.
-        """
+        """Raise `UserError` if Java or Spark is missing for an action."""
         ...
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
-        """Run a job or transition until it ends, and return what it moved.
+        """Run a job or transition to its end.
 
-        It calls `may_go_on` before each step of a transition.
+        A transition calls `may_go_on` before each step.
 
         Raises:
             IncompleteError: The action was stopped; the next run continues it.
@@ -56,7 +52,7 @@ class Jobs(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stop the running jobs soon. Any thread may call it."""
+        """Stop running jobs soon. Thread-safe."""
         ...
 
 
@@ -65,15 +61,11 @@ class LeasePort(Protocol):
 
     @property
     def may_start(self) -> bool:
-        """Whether a new call may start. If not, the run waits until this changes or `check` fails."""
+        """Whether a new call may start."""
         ...
 
     def check(self) -> None:
-        """Raise an error if the lease is lost.
-
-        Raises:
-            LeaseError: The lease is lost.
-        """
+        """Raise `LeaseError` if the lease is lost."""
         ...
 
     async def write(self, entries: Sequence[Entry]) -> None:
@@ -86,7 +78,7 @@ class LeasePort(Protocol):
         ...
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit the record if the last commit is old enough. The engine calls it about once a second."""
+        """Commit the record if the last commit is old enough."""
         ...
 
 
@@ -107,7 +99,7 @@ class Spool(Protocol):
     """Local storage for journal entries while the state cannot be written."""
 
     def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
-        """Store journal entries of a run. Return their location for messages.
+        """Store a run's entries; return their location for messages.
 
         Raises:
             UserError: The entries cannot be stored.
@@ -115,15 +107,15 @@ class Spool(Protocol):
         ...
 
     def read_entries(self, run: str) -> Sequence[Entry]:
-        """Return the undamaged stored entries of a run."""
+        """Return a run's stored entries, without damaged ones."""
         ...
 
     def list_runs(self) -> Sequence[str]:
-        """Return the ids of runs with stored entries. Some runs may belong to another state."""
+        """Return ids of runs with stored entries, including runs of other states."""
         ...
 
     def delete_entries(self, run: str) -> None:
-        """Delete the stored entries of a run."""
+        """Delete a run's stored entries."""
         ...
 
 
@@ -133,7 +125,7 @@ def _mark_nothing(_record: Record) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The interfaces that a run uses, without its lease."""
+    """Interfaces of a run, without the lease."""
 
     state: ObjectStore
     providers: Mapping[str, Provider]
@@ -143,12 +135,12 @@ class RunContext:
     stop: StopRequest
     spool: Spool
     mark_ownership: Callable[[Record], None] = _mark_nothing
-    """Marks ownership on the clusters after a run. It is called under the lease and never raises."""
+    """Marks ownership on the clusters after a run, under the lease. Never raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """The interfaces that the engine uses, with the lease."""
+    """Interfaces of the engine, with the lease."""
 
     providers: Mapping[str, Provider]
     jobs: Jobs

@@ -1,4 +1,4 @@
-"""Settle an interrupted run by observing the actions whose result is unknown. Recovery is idempotent."""
+"""Settle an interrupted run: observe clusters to determine unknown results. Idempotent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from reconciler.state.journal import (
     UnfinishedRun,
     read_open_run,
     run_key,
-    take_over,
+    take_over_journal,
 )
 
 if TYPE_CHECKING:
@@ -55,36 +55,36 @@ _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
-    """Return a completed failover as partial, because its consumer groups may still wait for release (F-C-041)."""
+    """Turn a completed failover into a partial one, because its groups may still wait for release (F-C-041)."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Completes the partial actions of an earlier run under a new lease."""
+    """Completes partial actions of an earlier run under a new lease."""
 
     lease: Lease
     context: RunContext
     runs_transition: Callable[[Transition], bool]
-    """Whether to run a transition over two clusters to its end."""
+    """Whether to drive a transition over two clusters to its end now."""
     resumes: bool
 
-    async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
-        """Repeat partial actions, and return the entries written to the journal.
+    async def complete_actions(self, partial_actions: Sequence[Action], journal: Journal) -> list[Entry]:
+        """Repeat partial actions; return the written journal entries.
 
         Raises:
             IncompleteError: A cluster did not answer.
         """
         written: list[Entry] = []
-        mine = [action for action in halves if not is_done_by_jobs(action)]
+        mine = [action for action in partial_actions if not is_done_by_jobs(action)]
         for cluster in sorted({action.cluster or "" for action in mine}):
             written += await self._complete_batch(
                 cluster, [action for action in mine if action.cluster == cluster], journal
             )
-        for action in halves:
+        for action in partial_actions:
             if is_done_by_jobs(action):
-                written += await self._drive(cast("Transition", action), journal)
+                written += await self._drive_transition(cast("Transition", action), journal)
         return written
 
     async def _complete_batch(self, cluster: str, batch: Sequence[Action], journal: Journal) -> list[Entry]:
@@ -103,8 +103,8 @@ class Completion:
         _check_completed(cluster, outcomes)
         return entries
 
-    async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Run a transition over two clusters to its end, or record that it is in progress."""
+    async def _drive_transition(self, action: Transition, journal: Journal) -> list[Entry]:
+        """Drive a transition to its end, or record that it is in progress."""
         if not (self.runs_transition(action) or self.resumes):
             problem = (
                 "it is in progress" if is_mount_by_jobs(action) else "it is in progress: its mirror shows its state"
@@ -168,13 +168,13 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
 T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
-"""Wait before actions that are not idempotent are repeated, because a late call may still arrive."""
+"""Seconds to wait before non-idempotent actions are repeated, because a late call may still arrive."""
 _SLICE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SettledJournal:
-    """An open run whose actions are settled and recorded."""
+    """An open run after its actions were settled and recorded."""
 
     run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)
@@ -201,19 +201,19 @@ class Recovery:
         self._began = context.effects.read_clock()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle the open run, if any, and record its results. `closes`: also close the run.
+        """Settle and record the open run, if any. `closes` also closes it.
 
         Raises:
             IncompleteError: An action in doubt cannot be observed; the run stays open.
             UserError: The files of the run cannot be read.
         """
         lease, effects, spool = self._lease, self._context.effects, self._context.spool
-        open_run = await effects.run_blocking(self._open_run)
+        open_run = await effects.run_blocking(self._read_open_run)
         if open_run is None:
             return None
-        open_run = open_run.with_journal(await take_over(lease, effects, open_run.file.run))
+        open_run = open_run.with_journal(await take_over_journal(lease, effects, open_run.file.run))
         journal = Journal(lease, effects, open_run.file.run, next_seq=open_run.written.next_seq)
-        spooled = await self._unspool(open_run, journal)
+        spooled = await self._journal_spooled_entries(open_run, journal)
         before = open_run.compute_progress(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
@@ -236,9 +236,9 @@ class Recovery:
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
     ) -> tuple[list[Entry], dict[str, str]]:
-        """Observe actions in doubt and complete partial actions. Return the written entries and each action's result.
+        """Observe actions in doubt and complete partial ones. Return written entries, and results by id.
 
-        Absent actions get no entry, because only the caller knows whether they may still happen.
+        Absent actions get no entry: only the caller knows whether they may still happen.
 
         Raises:
             IncompleteError: A cluster cannot be observed or does not answer.
@@ -263,10 +263,12 @@ class Recovery:
                 verdicts[name] = settlement.verdict
                 entries += _build_settlement_entries(name, settlement)
         await journal.append(entries)
-        halves = [action for action in known if verdicts[action.id] == "partial"]
-        completed = await self._completion.complete(halves, journal)
+        partial_actions = [action for action in known if verdicts[action.id] == "partial"]
+        completed = await self._completion.complete_actions(partial_actions, journal)
         refused = {entry.id for entry in completed if isinstance(entry, ActionRefused)}
-        verdicts |= {action.id: "under way" for action in halves if is_done_by_jobs(action) and action.id in refused}
+        verdicts |= {
+            action.id: "under way" for action in partial_actions if is_done_by_jobs(action) and action.id in refused
+        }
         entries += completed
         return entries, verdicts
 
@@ -285,7 +287,7 @@ class Recovery:
             )
 
     async def _observe_until_safe(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        """Observe actions. If a non-idempotent action is absent, wait for late calls and observe again."""
+        """Observe actions; if a non-idempotent one is absent, wait for late calls and observe again."""
         settlements = await self._settle_observed(cluster, actions)
         named_there = self._context.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
@@ -310,16 +312,16 @@ class Recovery:
         catalog = provider.capabilities.configs
         return {action.id: reopen_failover(action, settle_action(action, observed, catalog)) for action in actions}
 
-    def _open_run(self) -> UnfinishedRun | None:
+    def _read_open_run(self) -> UnfinishedRun | None:
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._context.spool
         open_run = read_open_run(store, lockfile)
         for run in spool.list_runs():
             is_open = open_run is not None and open_run.file.run == run
-            if not is_open and store.get(run_key(run)) is not None:  # without files, the run belongs to another state
+            if not is_open and store.get(run_key(run)) is not None:  # a run without files here belongs to another state
                 spool.delete_entries(run)
         return open_run
 
-    async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
+    async def _journal_spooled_entries(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
         doubtful = {action.id for action in open_run.compute_progress().in_doubt}
         spooled = await self._context.effects.run_blocking(lambda: self._context.spool.read_entries(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]

@@ -1,4 +1,4 @@
-"""A run, from acquiring the lease to its result."""
+"""A run, from acquiring the lease to the result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnd:
+class RunFinisher:
     """Settles actions in doubt, commits the record and releases the lease."""
 
     context: RunContext
@@ -56,11 +56,11 @@ class RunEnd:
 
     @property
     def run(self) -> str:
-        """The id of the run."""
+        """Id of the run."""
         return self.file.run
 
     async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
-        """Commit the results, close the run if no action is left, and report the end.
+        """Commit the results, close a finished run, and report the end.
 
         Raises:
             LeaseError: The lease was lost; nothing was committed.
@@ -218,7 +218,7 @@ def _add_unwritten(result: RunResult) -> RunResult:
 
 
 def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResult | None:
-    """Merge two rounds of a run. For actions in both rounds, the second result counts."""
+    """For actions in both rounds, the second result counts."""
     if first is None or second is None:
         return second or first
     again = {*second.done, *second.not_started}
@@ -247,7 +247,7 @@ def _build_unknown_error(error: ReconcilerError) -> IncompleteError:
 
 
 def compute_status(result: RunResult) -> str:
-    """Return the status of an ended run: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
+    """Return `done`, `partial`, `in doubt`, `stopped` or `detached`."""
     if result.not_started:
         return "stopped" if result.is_stopped else "detached"
     if result.unknown is not None:
@@ -256,7 +256,7 @@ def compute_status(result: RunResult) -> str:
 
 
 def has_incomplete_actions(result: RunResult) -> bool:
-    """Return whether an action failed or was skipped."""
+    """Return whether any action failed or was skipped."""
     return bool(result.failed or result.skipped)
 
 
@@ -267,7 +267,7 @@ def format_utc_now(effects: Effects) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunWork:
-    """The actions that a run executes, and what the run records about them."""
+    """Actions to execute, and what the run records about them."""
 
     actions: Sequence[Action]
     digest: str
@@ -279,7 +279,7 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBasis:
-    """The state and the settled earlier run from which a run decides its actions."""
+    """State and settled earlier run, from which a run decides its actions."""
 
     snapshot: Snapshot
     settled: SettledJournal | None = None
@@ -291,12 +291,12 @@ Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
 def run_no_transition(_action: Transition) -> bool:
-    """Return `False`: transitions over two clusters are left to `run`."""
+    """Return `False`, which leaves transitions over two clusters to `run`."""
     return False
 
 
 def skip_no_address(_address: Address) -> bool:
-    """Return `False`: every address is observed."""
+    """Return `False`, because every address is observed."""
     return False
 
 
@@ -307,7 +307,7 @@ class RunOptions:
     resumes: bool = False
     leaves_jobs: bool = False
     parallelism: int = 8
-    """Limit of concurrent platform calls. Jobs do not count."""
+    """Limit of concurrent platform calls, not counting jobs."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
     approved_by: tuple[str, ...] = ()
@@ -327,19 +327,19 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """The command and options of a run, and how the run treats an open run."""
+    """Command and options of a run, and its treatment of an open run."""
 
     command: str
     options: RunOptions = field(default_factory=RunOptions)
     runs_transition: Callable[[Transition], bool] = run_no_transition
-    """Whether to run a transition of the open run to its end first."""
+    """Whether to first drive a transition of the open run to its end."""
     skips_address: Callable[[Address], bool] = skip_no_address
-    """Whether to skip an address of an excluded cluster."""
+    """Whether an address is on an excluded cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The result of a run. `result` is `None` if the run had no actions."""
+    """Result of a run; `result` is `None` if there were no actions."""
 
     result: RunResult | None
     settled: SettledJournal | None = None
@@ -356,7 +356,7 @@ class Run:
         self._began = context.effects.read_clock()
 
     async def run(self, decide: Decide) -> RunOutcome:
-        """Execute the actions that `decide` returns. If `decide` raises, release the lease without changes.
+        """Execute the actions that `decide` returns; if it raises, release the lease without changes.
 
         Raises:
             LeaseError: Another process holds the lease or took it during the run.
@@ -438,7 +438,7 @@ class Run:
         journal = Journal(lease, self._effects, run)
         result = await self._execute(lease, journal, todo, basis.snapshot.record)
         keeps_lease = not basis.is_second_round and self._needs_second_check(result, basis.settled)
-        ending = RunEnd(self._context, lease, journal, file)
+        ending = RunFinisher(self._context, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _restore_ownership(self, basis: DecisionBasis) -> None:
@@ -460,7 +460,7 @@ class Run:
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
-        """Return whether a late call of the settled run may have changed a cluster."""
+        """A late call of the settled run may have changed a cluster."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
@@ -506,7 +506,7 @@ class Run:
         )
 
     def _report_nothing_done(self, lease: Lease, run: str) -> None:
-        """Report an empty summary, because listeners wait for a summary."""
+        """Report an empty summary, because listeners wait for one."""
         options = self._request.options
         self._context.report(
             Summary(

@@ -1,4 +1,4 @@
-"""Read `reconciler.yaml`, and collect manifests by address, merged with their overlays."""
+"""Read `reconciler.yaml`, and merge manifests with their overlays."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TWICE = f"Keep one of the two; what differs in an environment belongs below {OV
 
 
 class DraftCollector:
-    """Collects manifests, merges overlays into them, and validates the merged documents.
+    """Merges overlays into manifests, and validates the merged documents.
 
-    Callers add overlays first, then bases, then call `add_unmatched_overlays`.
+    Call `add_overlays`, then `add_bases`, then `add_unmatched_overlays`.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -42,7 +42,7 @@ class DraftCollector:
             address = find_document_address(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
-                self._validate(draft)  # the model names the missing field
+                self._validate(draft)  # the model reports the missing field
                 continue
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
@@ -116,17 +116,17 @@ VALUES_FILE = "values.yaml"
 
 
 class WorkspaceFile(NamedTuple):
-    """The content of `reconciler.yaml`. All fields but `workspace` are also set for an invalid file."""
+    """Content of `reconciler.yaml`. An invalid file sets all fields but `workspace`."""
 
     workspace: Workspace | None
     manifests: tuple[str, ...]
     apart: frozenset[Path]
-    """Files and folders among the manifests that hold no manifests."""
+    """Files and folders that the search for manifests skips."""
     values: Values
 
 
 def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
-    """Read `reconciler.yaml`, and the values of all variables."""
+    """Read `reconciler.yaml` and the values of all variables."""
     document = _read_document(folder, findings)
     content = document.content if document is not None else None
     spec = content.get("spec") if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""Edit manifests as text, check the result by parsing, and format patches."""
+"""Edit manifests as text, and format patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.manifests.yaml_documents import parse_yaml
 
 
 def read_value(content: Any, path: FieldPath) -> Any:
-    """Return the value at `path`, or `None` if the path is missing."""
+    """Return the value at `path`; `None` if missing."""
     for part in path:
         match content, part:
             case dict(), str() if part in content:
@@ -29,7 +29,7 @@ def read_value(content: Any, path: FieldPath) -> Any:
 
 
 def set_value(content: Any, path: FieldPath, value: Any) -> None:
-    """Set the value at `path`, and create missing mappings."""
+    """Set the value at `path`; create missing mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
@@ -44,7 +44,7 @@ def remove_value(content: Any, path: FieldPath) -> None:
 
 
 def copy_value(content: Any) -> Any:
-    """Return a deep copy in which YAML aliases share no values."""
+    """Return a deep copy. Aliased values become separate copies."""
     match content:
         case dict():
             return {key: copy_value(value) for key, value in content.items()}
@@ -58,7 +58,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
 
 
 def format_flow_value(value: Any, like: str = "") -> str:
-    """Format a value in YAML flow style. Strings take the quotes of `like`, the replaced scalar."""
+    """Format a value in YAML flow style. Strings get the quotes of `like`, the replaced scalar."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -78,7 +78,7 @@ def format_flow_value(value: Any, like: str = "") -> str:
 
 
 def unquote_key(text: str) -> str:
-    """Return a YAML key without its quotes and escapes."""
+    """Return a YAML key without quotes and escapes."""
     if text.startswith('"'):
         try:
             return str(json.loads(text))
@@ -103,7 +103,7 @@ class UneditableError(Exception):
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` at `path`. Missing parents are created.
+    """Return `text` with `value` at `path`; missing parents are created.
 
     Raises:
         UneditableError: The layout of the text does not allow the edit.
@@ -116,7 +116,7 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def append_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` appended to the list at `path`. A missing list is created."""
+    """Return `text` with `value` appended to the list at `path`, which may be missing."""
     page = _EditableText(text)
     chain = page.find_entries(path)
     if len(chain) < len(path) or not chain[-1].value.entries:
@@ -125,7 +125,7 @@ def append_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def remove_text(text: str, path: FieldPath) -> str:
-    """Return `text` without the value at `path` and without parents that become empty."""
+    """Return `text` without the value at `path` and parents that become empty."""
     page = _EditableText(text)
     chain = page.find_entries(path)
     if len(chain) < len(path):
@@ -176,7 +176,7 @@ class _EditableText:
         return self._replace_span(entry.key.end, end, f": {format_flow_value(value)}")
 
     def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
-        """Add a key to a mapping. If `path` has several parts, the value is a nested flow mapping."""
+        """Add a key to a mapping. Further parts of `path` become nested flow mappings."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
         for part in reversed(path[1:]):
@@ -265,7 +265,7 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
 
 
 class EditedFile:
-    """A YAML file before and after edits. Document numbers do not change when a document is removed."""
+    """A YAML file before and after edits. Removed documents keep their numbers."""
 
     def __init__(self, text: str) -> None:
         if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
@@ -282,25 +282,25 @@ class EditedFile:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """Each document as text before and after the edits."""
+        """Text of each document before and after the edits."""
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
     def read_content(self, number: int) -> Any:
-        """Return the edited content of a document, or `None` if it was removed."""
+        """Return a document's edited content; `None` if removed."""
         documents = parse_yaml(self._after[self._places[number]].encode(), "now").documents
         return copy_value(documents[0].content) if documents else None
 
     def set_value(self, number: int, path: FieldPath, value: Any) -> None:
-        """Set a value of a document.
+        """Set a value.
 
         Raises:
-            UneditableError: The edit would change other values; the document is unchanged.
+            UneditableError: The edit would change other values.
         """
         self._edit(number, lambda text: set_text(text, path, value), lambda content: set_value(content, path, value))
 
     def append_value(self, number: int, path: FieldPath, value: Any) -> None:
-        """Append a value to a list of a document, or raise `UneditableError`."""
+        """Append a value to a list, or raise `UneditableError`."""
         self._edit(
             number,
             lambda text: append_text(text, path, value),
@@ -308,12 +308,12 @@ class EditedFile:
         )
 
     def remove_value(self, number: int, path: FieldPath) -> None:
-        """Remove a value of a document and parents that become empty, or raise `UneditableError`."""
+        """Remove a value and parents that become empty, or raise `UneditableError`."""
         self._edit(number, lambda text: remove_text(text, path), lambda content: remove_value(content, path))
 
     @contextmanager
     def apply_together(self) -> Iterator[None]:
-        """Undo all edits of the `with` block if an edit raises `UneditableError`."""
+        """Undo the edits of the `with` block if one raises `UneditableError`."""
         before = list(self._after)
         try:
             yield
@@ -322,7 +322,7 @@ class EditedFile:
             raise
 
     def remove_document(self, number: int) -> None:
-        """Remove a document, but not the comments that belong to the file."""
+        """Remove a document, but keep comments that belong to the file."""
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
@@ -386,7 +386,7 @@ _STEP = "  "
 
 
 def format_document(content: Mapping[str, Any]) -> str:
-    """Format a manifest with `spec` in block style. Deeper values use flow style if they fit on a line."""
+    """Format a manifest with `spec` in block style, and deeper values in flow style if they fit on a line."""
     lines: list[str] = []
     for key, value in content.items():
         if key == "spec" and value:
@@ -439,7 +439,7 @@ class _Hunk(NamedTuple):
 
 
 def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Format a unified diff of a file; return an empty text if nothing changed."""
+    """Format a unified diff of a file; empty if nothing changed."""
     before = [line for old, _ in pieces for line in split_keeping_ends(old)]
     after = [line for _, new in pieces for line in split_keeping_ends(new)]
     hunks = list(_find_hunks(pieces))

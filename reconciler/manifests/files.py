@@ -1,4 +1,4 @@
-"""Find and read the files of a workspace, and collect their problems."""
+"""Find and read a workspace's files, and collect problems."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ _SHOWN: Final = 5
 
 
 def find_workspace(start: Path) -> Path:
-    """Return the nearest folder with a `reconciler.yaml`, at or above `start`.
-
-    Raises:
-        UserError: There is no such folder.
-    """
+    """Return the nearest folder at or above `start` with a `reconciler.yaml`. Raises `UserError` if there is none."""
     beginning = start.resolve()
     for folder in (beginning, *beginning.parents):
         if _is_file(folder / WORKSPACE_FILE):
@@ -48,7 +44,7 @@ def find_workspace(start: Path) -> Path:
 
 
 def list_environments(folder: Path) -> tuple[str, ...]:
-    """Return the names of a workspace's overlays."""
+    """Return the names of the environments, which are folders of overlays."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
@@ -67,23 +63,23 @@ def _is_file(path: Path) -> bool:
 
 
 def build_label(path: Path, folder: Path) -> str:
-    """Return a path for messages, relative to the workspace if it is inside."""
+    """Return a path for messages, relative to the workspace if inside."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def is_outside(path: Path, within: Path | None) -> bool:
-    """Return whether a path is outside the folder `within`, after resolving links."""
+    """Return whether a path, after resolving links, is outside `within`."""
     return within is not None and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
 def build_outside_problem(label: str) -> Problem:
-    """Build the problem that a file is outside the repository of a pull request."""
+    """Build the problem of a file outside the pull request's repository."""
     message = "is outside the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
 
 
 def read_bounded(path: Path, label: str) -> bytes | Problem:
-    """Return the content of a regular file, or a problem if it exceeds `MAX_BYTES` or cannot be read."""
+    """Read a regular file; return a problem if it exceeds `MAX_BYTES` or is unreadable."""
     try:
         # without O_NONBLOCK, opening a pipe would wait for its writer
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -104,7 +100,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
 
 
 class ManifestSearch(NamedTuple):
-    """The sorted files that a search found, with problems and warnings."""
+    """Result of a search: sorted files, problems and warnings."""
 
     files: tuple[Path, ...]
     problems: tuple[Problem, ...]
@@ -119,7 +115,7 @@ def find_manifests(
     may_be_empty: bool = False,
     within: Path | None = None,
 ) -> ManifestSearch:
-    """Find `*.yaml` and `*.yml` files in `listed` paths. Skip hidden folders, `apart`, and paths outside `within`."""
+    """Find YAML files in `listed` paths. Skip hidden folders, `apart`, and paths outside `within`."""
     files: dict[str, Path] = {}
     problems: list[Problem] = []
     warnings: list[Problem] = []
@@ -218,7 +214,7 @@ class _FolderWalk:
             self.files.append(path)
 
     def _has_hidden_manifests(self, folder: Path) -> bool:
-        """Return whether a hidden folder has a manifest, except `.git` and a ConfigMap's `..data`."""
+        """Ignore `.git`, and `..data` of a mounted ConfigMap."""
         if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
             return False
         files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_SUFFIXES))
@@ -237,7 +233,7 @@ def _build_size_problem(label: str, size: int) -> Problem:
 
 
 class Place(NamedTuple):
-    """Position of a document: file path for messages, document number and first line."""
+    """Position of a document: path for messages, number and first line."""
 
     file: str
     number: int
@@ -250,13 +246,13 @@ class Place(NamedTuple):
 class Findings:
     """Problems, warnings and field positions of one load.
 
-    `places` of a resource are those of its overlay, if any, and its base.
+    `places` of a resource are its overlay, if any, and its base.
     """
 
     def __init__(
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
-        """Reject files outside `within`, except `typed` files that no link inside leads to."""
+        """Reject files outside `within`. Only `typed` paths may be outside, but not through a link inside."""
         self.tell: Callable[[str], None] = lambda _text: None
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
@@ -268,7 +264,7 @@ class Findings:
         self._known: dict[str, tuple[Mapping[FieldPath, Spot], ...]] = {}
 
     def read(self, path: pathlib.Path, label: str) -> bytes | Problem:
-        """Return the content of a file, or the problem."""
+        """Read a file, or return the problem."""
         if self.within is not None and is_outside(path, self.within):
             is_typed = path in self._typed and not pathlib.Path(os.path.abspath(path)).is_relative_to(self.within)  # noqa: PTH100 - links stay
             if not is_typed:
@@ -276,27 +272,27 @@ class Findings:
         return read_bounded(path, label)
 
     def add_unreadable(self, problem: Problem) -> None:
-        """Add the problem of a file that cannot be read."""
+        """Add the problem of an unreadable file."""
         self.problems.append(problem)
         self.is_whole = False
 
     def add_search(self, result: ManifestSearch) -> None:
-        """Add problems and warnings of a search for manifests."""
+        """Add problems and warnings of a search."""
         self.problems += result.problems
         self.warnings += result.warnings
         self.is_whole &= not result.problems
 
     def add_complaint(self, places: tuple[Place, ...], complaint: FieldProblem) -> None:
-        """Add a complaint about a document as a problem."""
+        """Add a document's complaint as a problem."""
         self.problems.append(self._to_problem(places, complaint))
 
     def add_complaints(self, places: tuple[Place, ...], complaints: Iterable[FieldProblem]) -> None:
-        """Add complaints about a document as problems."""
+        """Add a document's complaints as problems."""
         for complaint in complaints:
             self.add_complaint(places, complaint)
 
     def add_warning(self, places: tuple[Place, ...], complaint: FieldProblem, *, unseen: str | None = None) -> None:
-        """Add a complaint as a warning. `unseen` is an undeclared address that may exist on a cluster."""
+        """Add a warning. `unseen` is an undeclared address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
     def format_location(self, places: tuple[Place, ...], path: FieldPath) -> str:
@@ -305,7 +301,7 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def find_spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return the position of a field or its nearest parent in the overlay or base."""
+        """Return the position of a field, or of its nearest written parent."""
         for length in range(len(path), 0, -1):
             for place in places:
                 if spot := self.list_spots(place).get(path[:length]):
@@ -314,7 +310,7 @@ class Findings:
         return place, self.list_spots(place).get((), Spot(place.line, 1))
 
     def list_spots(self, place: Place) -> Mapping[FieldPath, Spot]:
-        """Return the positions of all fields of a document. The first call reads its file again."""
+        """Return the positions of a document's fields. The first call reads the file again."""
         if place.file not in self._known:
             raw = self.read(self._folder / place.file, place.file)
             self._known[place.file] = () if isinstance(raw, Problem) else find_spots(raw)
@@ -322,7 +318,7 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def read_excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return the lines to show below each problem, read from the files again."""
+        """Read the file lines to show below each problem."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:

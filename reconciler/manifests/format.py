@@ -1,4 +1,4 @@
-"""Format YAML files in canonical form with their comments, for `fmt`."""
+"""Format YAML files in canonical form, including comments."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class TextPosition(NamedTuple):
 
 
 class NotLaidOutError(Exception):
-    """The text uses rare YAML syntax that the formatter leaves unchanged."""
+    """The text has rare YAML syntax, which the formatter leaves unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A YAML value. `text` is a scalar with its quotes or an alias with its `*`."""
+    """A YAML value. `text` is a scalar with quotes, or an alias with `*`."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: TextPosition
@@ -45,7 +45,7 @@ class Node:
     text: str = ""
     is_flow: bool = False
     in_brackets: bool = False
-    """Whether the collection is in flow style in the original text."""
+    """Whether the collection was written in flow style."""
     anchor: str = ""
     is_block_scalar: bool = False
     entries: list[Entry] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or a list entry, and its comments. An empty comment is a blank line."""
+    """A key with its value, or a list entry, with comments. An empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -77,7 +77,7 @@ class Page:
 
 
 def read_pages(text: str) -> list[Page]:
-    """Parse the documents of a valid YAML text without comments.
+    """Parse the documents of a valid YAML text, without comments.
 
     Raises:
         NotLaidOutError: The text has directives, tags of collections, or complex keys.
@@ -158,7 +158,7 @@ class _PageReader:
 
 
 def walk_nodes(node: Node) -> Iterator[Node]:
-    """Yield a node and its descendants in document order."""
+    """Yield a node and its descendants, in order."""
     yield node
     for entry in node.entries:
         if entry.key is not None:
@@ -277,7 +277,7 @@ def _format_scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator
         if header is None:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
-            raise NotLaidOutError  # formatting would add a line end to the text
+            raise NotLaidOutError  # formatting would add a line end to the string
         yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
         yield from _format_block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -341,7 +341,7 @@ def _trim_blank_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Comments:
-    """Comments and blank lines of a file. Each is taken once, in order."""
+    """Comments and blank lines of a file, taken once and in order."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(
@@ -360,7 +360,7 @@ class Comments:
                 else:
                     self._own.append((number, column, line[column:].rstrip()))
 
-    def take_above(self, line: int) -> list[str]:
+    def take_comments_above(self, line: int) -> list[str]:
         """Take the remaining comments before `line`."""
         comments: list[str] = []
         while self._taken < len(self._own) and self._own[self._taken][0] < line:
@@ -368,8 +368,8 @@ class Comments:
             self._taken += 1
         return comments
 
-    def take_below(self, column: int, before: int) -> list[str]:
-        """Take comments before line `before` that are indented by at least `column`."""
+    def take_comments_below(self, column: int, before: int) -> list[str]:
+        """Take comments before line `before` with an indent of at least `column`."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
             number, at, _ = self._own[position]
@@ -386,8 +386,8 @@ class Comments:
         while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
             self._taken += 1
 
-    def take_beside(self, line: int) -> str:
-        """Take the comment at the end of a line; return an empty text if there is none."""
+    def take_trailing_comment(self, line: int) -> str:
+        """Take the comment at the end of a line; empty if none."""
         return self._beside.pop(line, (0, ""))[1]
 
     def has_comment_inside(self, node: Node) -> bool:
@@ -399,28 +399,28 @@ class Comments:
             node.start < TextPosition(line, self._beside[line][0]) < node.end for line in lines if line in self._beside
         )
 
-    def take_rest(self) -> Iterator[str]:
+    def take_remaining_comments(self) -> Iterator[str]:
         """Yield the remaining comments."""
         yield from (text for _, _, text in self._own[self._taken :] if text)
         yield from (text for _, text in self._beside.values())
 
 
 def attach_comments(page: Page, comments: Comments, end: int) -> None:
-    """Attach comments to the nodes of a document that ends before line `end`."""
-    page.above = [*comments.take_above(page.start.line), *_take_marker_comment(page, comments)]
+    """Attach comments to a document's nodes. The document ends before line `end`."""
+    page.above = [*comments.take_comments_above(page.start.line), *_take_marker_comment(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
-        page.above += comments.take_above(first.line)
+        page.above += comments.take_comments_above(first.line)
         _attach_below(page.root, comments, end)
-        page.root.below += comments.take_below(0, end)
+        page.root.below += comments.take_comments_below(0, end)
     else:
-        page.above += comments.take_above(end)
+        page.above += comments.take_comments_above(end)
 
 
 def _take_marker_comment(page: Page, comments: Comments) -> list[str]:
     if page.root is not None and page.root.start.line == page.start.line:
         return []
-    beside = comments.take_beside(page.start.line)
+    beside = comments.take_trailing_comment(page.start.line)
     return [beside] if beside else []
 
 
@@ -433,16 +433,16 @@ def _attach_below(node: Node, comments: Comments, end: int, column: int = -1) ->
         return
     starts = [entry.start.line for entry in node.entries]
     for position, entry in enumerate(node.entries):
-        entry.above = comments.take_above(entry.start.line)
+        entry.above = comments.take_comments_above(entry.start.line)
         beside = _take_key_comment(entry, comments)
         following = starts[position + 1] if position + 1 < len(starts) else end
         _attach_below(entry.value, comments, following, _find_column(node))
         entry.beside = " ".join(filter(None, (beside, _take_value_comment(entry, comments))))
     if node.in_brackets:
-        node.below = comments.take_above(node.end.line)
+        node.below = comments.take_comments_above(node.end.line)
     elif node.entries:
         # a comment in the key's column belongs to the next key
-        node.below = comments.take_below(max(_find_column(node), column + 1), end)
+        node.below = comments.take_comments_below(max(_find_column(node), column + 1), end)
 
 
 def _find_column(node: Node) -> int:
@@ -455,13 +455,13 @@ def _take_key_comment(entry: Entry, comments: Comments) -> str:
         return ""
     is_below = value.start.line > entry.key.start.line or value.is_block_scalar
     is_block = value.kind != "scalar" and (not value.in_brackets or comments.has_comment_inside(value))
-    return comments.take_beside(entry.key.start.line) if is_below or is_block else ""
+    return comments.take_trailing_comment(entry.key.start.line) if is_below or is_block else ""
 
 
 def _take_value_comment(entry: Entry, comments: Comments) -> str:
     value = entry.value
     is_on_its_line = value.in_brackets or (value.kind == "scalar" and not value.is_block_scalar)
-    return comments.take_beside(value.end.line) if is_on_its_line else ""
+    return comments.take_trailing_comment(value.end.line) if is_on_its_line else ""
 
 
 def _find_text_range(node: Node) -> tuple[TextPosition, TextPosition]:
@@ -496,8 +496,7 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Levels are indented by two spaces. Several blank lines become one. Quotes and short flow collections stay unchanged.
-    Files with directives or complex keys are returned unchanged.
+    Quotes and short flow collections stay. Files with directives or complex keys are returned unchanged.
 
     Raises:
         ManifestError: The text is not valid YAML.
@@ -525,7 +524,7 @@ def _format_once(text: str) -> str:
     ends = [*(page.start.line for page in pages[1:]), len(lines)]
     for page, end in zip(pages, ends, strict=True):
         attach_comments(page, comments, end)
-    if any(comments.take_rest()):
+    if any(comments.take_remaining_comments()):
         raise NotLaidOutError
     for page in pages:
         _collapse_page_blanks(page)
@@ -562,4 +561,4 @@ def _is_equivalent(before: str, after: str) -> bool:
 def _count_comment_words(text: str) -> Counter[str]:
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
-    return Counter(word for comment in comments.take_rest() for word in comment.split())
+    return Counter(word for comment in comments.take_remaining_comments() for word in comment.split())

@@ -27,12 +27,12 @@ _FIXED: Final = ("apiVersion", "kind")
 
 
 def build_schema_identity(name: str) -> dict[str, str]:
-    """Return `$schema` and `$id` of a schema. The id is a URL at this version's site."""
+    """Return `$schema` and `$id` of a schema. The id is a URL of this version."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
 
 def build_schemas() -> Mapping[str, dict[str, Any]]:
-    """Map each lower-case kind to its JSON Schema, and `manifest` to the schema for any kind."""
+    """Map lower-case kinds to JSON Schemas, and `manifest` to the schema for any kind."""
     definitions = _build_definitions()
     by_kind = {kind.lower(): _build_kind_schema(kind, definitions) for kind in MANIFEST_KINDS}
     return {"manifest": _build_any_schema(definitions), **dict(sorted(by_kind.items()))}
@@ -63,7 +63,7 @@ def _build_any_schema(definitions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_model_definitions() -> Mapping[str, Any]:
-    """Return the schemas of manifest models by name. They do not allow variables."""
+    """Return the schemas of manifest models by name, without support for variables."""
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
     definitions: Mapping[str, Any] = schema["$defs"]
@@ -78,7 +78,7 @@ def _build_definitions() -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Schema generator that allows no null, because a key without a value is an error."""
+    """Excludes null, because manifests reject keys without a value."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
         return self.generate_inner(schema["schema"])

@@ -1,4 +1,4 @@
-"""Load a workspace from its files, and report where values are declared."""
+"""Load a workspace's files, and find where values are declared."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True)
 class LoadedWorkspace:
-    """A valid workspace, loaded for one environment."""
+    """A valid workspace in one environment."""
 
     workspace: Workspace
     desired: Desired
@@ -56,14 +56,14 @@ class LoadedWorkspace:
     values: Values
 
     def may_affect_all(self, file: str) -> bool:
-        """Return whether a file may affect other files' documents: the workspace file, values or an overlay."""
+        """Return whether a file affects other files' documents: the workspace file, values or an overlay."""
         values = map(self._resolve_path, (*self.workspace.spec.values, *self.values.origins))
         is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
         return file == WORKSPACE_FILE or self._resolve_path(file) in values or is_overlay
 
     @property
     def outside_paths(self) -> tuple[Path, ...]:
-        """Sorted files and folders that the workspace reads outside its folder."""
+        """Sorted paths that the workspace reads outside its folder."""
         spec = self.workspace.spec
         places = set(map(self._resolve_path, (*spec.manifests, *spec.values, *self.values.origins)))
         return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
@@ -80,12 +80,12 @@ def load_manifests(
     within: Path | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> LoadedWorkspace:
-    """Read and check the files of a workspace, without resolving references to secrets.
+    """Read and check a workspace's files, without resolving secrets.
 
-    Files outside `within` are rejected. `tell` receives the progress as text.
+    Files outside `within` are rejected. `tell` receives progress texts.
 
     Raises:
-        ManifestError: The files have problems.
+        ManifestError: The manifests have problems.
         UserError: The environment does not exist.
     """
     folder, overlay, findings = _prepare_load(folder, environment, variables, within)
@@ -114,13 +114,13 @@ def load_manifests(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read only `reconciler.yaml`. It raises the same errors as `load_manifests`."""
+    """Read only `reconciler.yaml`. Raises as `load_manifests`."""
     folder, overlay, findings = _prepare_load(folder, environment, variables, within)
     return _require_valid(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
-    """Read the Clusters of a file without a workspace or variables."""
+    """Read a file's Clusters without workspace and variables."""
     findings = Findings(file.parent)
     collector = DraftCollector(findings)
     collector.add_bases(read_drafts([file], file.parent, Values({}), findings))
@@ -165,15 +165,15 @@ def _require_valid(workspace: Workspace | None, findings: Findings) -> Workspace
     return workspace
 
 
-def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
-    """Return where the fields of an address are declared: `spec.partitions` → `manifests/topics.yaml:12`.
+def find_field_origins(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
+    """Return where fields are declared: `spec.partitions` → `manifests/topics.yaml:12`.
 
-    A field with a variable also names it: `… (var.partitions of values.yaml)`.
+    A variable is added: `… (var.partitions of values.yaml)`.
     """
     places, within = _find_declaration(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    for place in reversed(places):  # the overlay replaces values of the base
+    for place in reversed(places):  # the overlay comes first and replaces values of the base
         content = _read_content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.substitute(content)

@@ -1,4 +1,4 @@
-"""Validate documents against resource models, and translate validation errors."""
+"""Validate documents against resource models, and translate errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a model by their names in manifests."""
-    model.model_rebuild()  # models are built lazily and have no aliases before
+    """Return a model's fields by their names in manifests."""
+    model.model_rebuild()  # a lazily built model has no aliases before
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
-    """Return the model at a path, or `None` if the path leads to no model."""
+    """Return the model at a path, or `None`."""
     current: type[BaseModel] | None = model
     for part in path:
         if isinstance(part, int):
@@ -49,7 +49,7 @@ def find_model(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | Non
 
 
 def find_field(model: type[BaseModel], path: FieldPath) -> FieldInfo | None:
-    """Return the field at a path. A list entry has the field of its list."""
+    """Return the field at a path, or `None`. A list entry has its list's field."""
     names = [part for part in path if isinstance(part, str)]
     parent = find_model(model, tuple(names[:-1])) if names else None
     return list_model_fields(parent).get(names[-1]) if parent is not None else None
@@ -59,7 +59,7 @@ _PROPERTIES: Final = ("spec", "properties")
 
 
 def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
-    """Return whether the field or cluster property at a path is secret."""
+    """Return whether a field or cluster property is secret."""
     if model is Cluster and path[:-1] == _PROPERTIES:
         return path[-1] in REFERENCES
     field = find_field(model, path)
@@ -67,7 +67,7 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
 
 
 def _is_marked_secret(field: FieldInfo) -> bool:
-    # the mark of `SecretReference | None` is inside the union
+    # the mark of an optional secret is inside the union
     inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
     for source in (field, *inner):
         extra = getattr(source, "json_schema_extra", None)
@@ -88,7 +88,7 @@ def _find_nested_model(annotation: Any) -> type[BaseModel] | None:
 def translate_validation_error(
     error: ValidationError, model: type[BaseModel], as_written: Any
 ) -> Iterator[FieldProblem]:
-    """Convert pydantic's errors to complaints with document paths."""
+    """Convert pydantic errors to complaints with document paths."""
     content = replace_scalar_texts(as_written)
     for details in error.errors(include_url=False):
         path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
@@ -262,7 +262,7 @@ _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
 def validate_draft(draft: Draft) -> tuple[Writable | None, list[FieldProblem]]:
-    """Return the resource of a draft, or `None` with all complaints."""
+    """Return a draft's resource, or `None`, with all complaints."""
     complaints = [*draft.complaints, *(find_null_complaints(draft.content) if draft.has_null else ())]
     headers = list(find_header_complaints(draft.content))
     if headers:

@@ -1,4 +1,4 @@
-"""Build drafts: substitute variables in documents and merge overlays."""
+"""Substitute variables in documents, and merge overlays."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ class Variables:
 
     @classmethod
     def parse(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
-        """Parse `name=value` texts. For repeated names, the last value counts."""
+        """Parse `name=value` texts. The last value of a name counts."""
         pairs = dict(_parse_pair(text) for text in texts)
         return cls(texts=pairs, files=tuple(files), environ=environ)
 
 
 class Value(NamedTuple):
-    """The value of a variable, with its origin."""
+    """Value and origin of a variable."""
 
     as_written: Any
-    """Value to insert into a text. Numbers and booleans may be `ScalarText`."""
+    """Value inside a longer text. Numbers and booleans may be `ScalarText`."""
     origin: str
 
     @property
     def value(self) -> Any:
-        """Value for a field that contains only this variable."""
+        """Value of a field that contains only this variable."""
         return replace_scalar_texts(self.as_written)
 
 
 class Values:
-    """The values of all variables, which remember whether they were used."""
+    """Values of all variables, and which of them were used."""
 
     def __init__(self, known: Mapping[str, Value]) -> None:
         self._known = known
@@ -79,16 +79,16 @@ class Values:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Origins of the variables: file names, environment variables, `--var`."""
+        """Origins of the values: file names, environment variables, `--var`."""
         return frozenset(value.origin for value in self._known.values())
 
     def find(self, name: str) -> Value | None:
-        """Return the value of a variable and mark it as used, or `None` if it is not defined."""
+        """Return a variable's value and mark it as used; `None` if undefined."""
         self.used.add(name)
         return self._known.get(name)
 
     def list_unused(self, origin: str) -> tuple[str, ...]:
-        """Return the names of unused variables from `origin`."""
+        """Return the unused variables from `origin`."""
         return tuple(
             sorted(name for name, value in self._known.items() if value.origin == origin and name not in self.used)
         )
@@ -103,7 +103,7 @@ def read_values(
     variables: Variables,
     read: Callable[[Path, str], bytes | Problem] = read_bounded,
 ) -> tuple[Values, list[Problem]]:
-    """Return all variables and problems. The last source counts: `files`, `--var-file`, environment, `--var`."""
+    """Read all variables. The last source counts: `files`, `--var-file`, environment, `--var`."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
@@ -118,7 +118,7 @@ def read_values(
 
 
 def parse_typed_value(text: str, origin: str) -> Value:
-    """Parse a value of `--var` as a YAML scalar. A quoted value is a string: `--var 'n="12"'`."""
+    """Parse a `--var` value as a YAML scalar. A quoted value is a string: `--var 'n="12"'`."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return Value(text[1:-1], origin)
     written = parse_written_scalar(text)
@@ -177,11 +177,12 @@ _SECRET: Final = re.compile(r"(env|file):.+")
 class Substitution:
     """Substitutes the variables of one document.
 
-    `secrets` are paths of `${env:…}` and `${file:…}`. `used`: path → `var.partitions of values.yaml`.
+    `secrets` has the paths of `${env:…}` and `${file:…}`; `used` maps paths to texts such as `var.partitions of
+    values.yaml`.
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
-        """If `as_written`, numbers and booleans that fill a field stay `ScalarText`."""
+        """`as_written` keeps the spelling of numbers and booleans, as `ScalarText`."""
         self.complaints: list[FieldProblem] = []
         self.secrets: list[FieldPath] = []
         self.has_null = False
@@ -190,7 +191,7 @@ class Substitution:
         self._as_written = as_written
 
     def substitute(self, content: Any, path: FieldPath = ()) -> Any:
-        """Return `content` with its variables replaced. Unknown variables stay and get a complaint."""
+        """Return `content` with variables replaced. Unknown ones stay and get a complaint."""
         match content:
             case str() if "${" in content:
                 return self._interpolate(content, path)
@@ -268,7 +269,7 @@ DELETE: Final = "$delete"
 
 
 def find_overlay_folder(folder: Path, environment: str) -> Path:
-    """Return the overlay folder of an environment, or raise an error if there is none."""
+    """Return the overlay folder of an environment. Raises `UserError` if missing."""
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
     names = folder / OVERLAYS / environment
@@ -297,7 +298,7 @@ def merge_content(base: Any, override: dict[str, Any], complaints: list[FieldPro
 
 
 def is_deletion(content: dict[str, Any], complaints: list[FieldProblem]) -> bool:
-    """Return whether an overlay document removes its address from the environment."""
+    """Return whether an overlay removes its address from the environment."""
     if DELETE not in content:
         return False
     if content[DELETE] is not True:
@@ -308,7 +309,7 @@ def is_deletion(content: dict[str, Any], complaints: list[FieldProblem]) -> bool
 
 
 class Draft(NamedTuple):
-    """A document to validate. `places` are those of its overlay, if any, and its base."""
+    """A document to validate. `places` are its overlay, if any, and its base."""
 
     content: Any
     as_written: Callable[[], Any]
@@ -316,14 +317,14 @@ class Draft(NamedTuple):
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
     variables: Mapping[FieldPath, str] = MappingProxyType({})
-    """Path → the variables used in its value, such as `var.partitions of values.yaml`."""
+    """Variables used in values, by path, such as `var.partitions of values.yaml`."""
     complaints: tuple[FieldProblem, ...] = ()
 
 
 def read_drafts(
     files: Sequence[pathlib.Path], folder: pathlib.Path, values: Values, findings: Findings
 ) -> Iterator[Draft]:
-    """Yield the drafts of `files`. Problems are added to `findings`."""
+    """Yield the drafts of `files`, and add problems to `findings`."""
     for number, file in enumerate(files):
         findings.tell(f"reading files: {number} of {len(files)}")
         label = build_label(file, folder)
@@ -340,7 +341,7 @@ def read_drafts(
 
 
 def build_draft(document: Document, label: str, values: Values | None) -> Draft:
-    """Build the draft of a document. `values` is `None` if the document uses no variables."""
+    """Build a document's draft. `values` is `None` if variables are not supported."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, lambda: document.as_written, places, document.has_null)
@@ -357,7 +358,7 @@ def build_draft(document: Document, label: str, values: Values | None) -> Draft:
 
 
 def merge_drafts(base: Draft, override: Draft) -> Draft:
-    """Merge the draft of an overlay into that of its base."""
+    """Merge an overlay's draft into its base."""
     complaints: list[FieldProblem] = []
     return Draft(
         content=merge_content(base.content, override.content, complaints),

@@ -1,4 +1,4 @@
-"""Problems in files, positions of fields, and values of plain YAML scalars."""
+"""Problems, positions of fields, and values of plain YAML scalars."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 }
 _FIRST: Final = frozenset("0123456789+-.")
 _MAX_DIGITS: Final = 40
-"""Longer digit sequences are strings, because parsing them is slow."""
+"""Longer digit sequences stay strings, because parsing is slow."""
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _OCTAL: Final = re.compile(r"0o[0-7]+")
@@ -64,14 +64,14 @@ def parse_plain_scalar(text: str) -> Scalar:
 
 
 class ScalarText(str):
-    """A number or boolean whose spelling differs from that of its value: `0042`, `1.10`, `TRUE`."""
+    """A number or boolean with a spelling that its value loses: `0042`, `1.10`, `TRUE`."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=8192)
 def parse_written_scalar(text: str) -> Scalar:
-    """Return the value of a plain scalar, or a `ScalarText` if its spelling would be lost."""
+    """Return a plain scalar's value, or a `ScalarText` if its spelling would be lost."""
     value = parse_plain_scalar(text)
     return value if value is None or format_scalar(value) == text else ScalarText(text)
 
@@ -82,7 +82,7 @@ def format_scalar(value: str | float) -> str:
 
 
 def replace_scalar_texts(content: Any) -> Any:
-    """Return a copy of a document with the value of each `ScalarText`."""
+    """Return a copy with each `ScalarText` replaced by its value."""
     match content:
         case ScalarText():
             return parse_plain_scalar(content)
@@ -95,7 +95,7 @@ def replace_scalar_texts(content: Any) -> Any:
 
 
 def is_text(text: str) -> bool:
-    """Return whether `text` without quotes is a string in YAML."""
+    """Return whether unquoted `text` is a string in YAML."""
     return isinstance(parse_plain_scalar(text), str)
 
 
@@ -128,9 +128,9 @@ def _shorten_text(text: str) -> str:
 
 
 class Problem(NamedTuple):
-    """A problem and its position. `line` and `column` count from 1.
+    """A problem and its position.
 
-    `line` and `column` are `None` for the whole file. `field` is empty for the whole document.
+    `line` and `column` count from 1, and are `None` for a whole file. `field` is empty for a whole document.
     """
 
     file: str
@@ -168,7 +168,7 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def format_excerpt(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a problem and a line that marks its field. Lines that may show a secret are omitted."""
+    """Return a problem's line, and a line that marks its field. Lines that may show a secret are omitted."""
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
     before = next((row for row in reversed(text[: problem.line - 1]) if row.strip()), "")
@@ -215,7 +215,7 @@ PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoa
 
 
 def find_spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
-    """Return the positions of keys and list entries of each non-empty document. The first of duplicate keys counts."""
+    """Return positions of keys and list entries by non-empty document. The first of duplicate keys counts."""
     walker = _SpotCollector()
     try:
         events = PARSER(raw)

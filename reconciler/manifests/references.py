@@ -1,4 +1,4 @@
-"""Check manifests against each other: references, configs, links, mirrors and duplicate clusters."""
+"""Check references, configs, links, mirrors and duplicate clusters across manifests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_configs(resource: Topic | Namespace | MirrorLink, collector: DraftCollector, findings: Findings) -> None:
-    """Report configs that the platform does not know or that are set twice."""
+    """Report configs that the platform does not know, or that are set twice."""
     catalog = _find_catalog(resource.cluster, collector)
     for path, configs in _list_configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
@@ -67,7 +67,7 @@ def _list_configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[Fi
 
 
 def is_rejected_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Return whether to reject a config. Unknown Kafka configs pass unless they look like a misspelling."""
+    """Return whether to reject a config. Unknown Kafka configs pass unless they resemble known ones."""
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(find_similar_spelling(key, catalog)))
 
 
@@ -127,7 +127,7 @@ def _check_policy_configs(
 
 
 def sets_field(spec: TieringPolicySpec, field: str) -> bool:
-    """Return whether a policy sets the field, a key of `POLICY_KEYS`."""
+    """Return whether a policy sets a field of `POLICY_KEYS`."""
     value: Any = spec
     for part in field.split("."):
         value = getattr(value, part) if value is not None else None
@@ -141,7 +141,7 @@ _POLICY: Final = ("spec", "tieringPolicy")
 
 
 def check_references(collector: DraftCollector, findings: Findings) -> None:
-    """Report undeclared clusters and policies and wrong configs. Warn about undeclared namespaces."""
+    """Report undeclared clusters and policies, and wrong configs. Warn about undeclared namespaces."""
     references = _References(collector, findings)
     for address, declared in collector.desired.items():
         places = collector.places[address]
@@ -163,7 +163,7 @@ def check_references(collector: DraftCollector, findings: Findings) -> None:
                 references.check_cluster(link.spec.source, places, ("spec", "source"))
                 check_configs(link, collector, findings)
             case _:
-                pass  # the resource has no references
+                pass  # no references
     check_invalid_documents(collector, findings)
     references.warn_of_undeclared()
 
@@ -177,7 +177,7 @@ class _References:
         self._times: dict[tuple[str, str], int] = {}
 
     def check_cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Report a cluster that is not declared."""
+        """Report an undeclared cluster."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
@@ -187,7 +187,7 @@ class _References:
             )
 
     def check_policy(self, name: str | None, places: tuple[Place, ...]) -> None:
-        """Report a policy that is not declared."""
+        """Report an undeclared policy."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
@@ -195,13 +195,13 @@ class _References:
             self._findings.add_complaint(places, FieldProblem(f"there is no tiering policy {name}", hint, _POLICY))
 
     def note_namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Collect an undeclared namespace, which may exist on the cluster."""
+        """Remember an undeclared namespace, which may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_undeclared(self) -> None:
-        """Warn once about each undeclared namespace."""
+        """Warn once about each remembered namespace."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
@@ -369,7 +369,7 @@ def _check_topic(
 
 
 def check_shared_connections(collector: DraftCollector, folder: pathlib.Path, findings: Findings) -> None:
-    """Report Clusters with the same connection, because each would treat the other's resources as foreign."""
+    """Report Clusters with the same connection: each would treat the other's resources as foreign."""
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(collector.desired.items()):
         if isinstance(declared.resource, Cluster):

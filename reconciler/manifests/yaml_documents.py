@@ -1,4 +1,4 @@
-"""Parse YAML by the 1.2 core schema, with size limits and readable errors."""
+"""Parse YAML 1.2 (core schema) with size limits and readable errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TAGS: Final = "tag:yaml.org,2002:"
 
 
 class RefusedYamlError(Exception):
-    """YAML that is rejected because of a tag, an alias, or its size."""
+    """YAML rejected because of a tag, an alias, or its size."""
 
     def __init__(self, message: str, mark: Any, *, hint: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class RefusedYamlError(Exception):
 
 
 def parse_tagged_scalar(event: Any) -> Any:
-    """Return the value of a scalar with a tag. Only core-schema tags such as `!!str` are allowed."""
+    """Return the value of a tagged scalar. Only core-schema tags such as `!!str` are allowed."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
@@ -153,7 +153,7 @@ def _compute_line_column(before: str) -> tuple[int, int]:
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
 MAX_ALIASED: Final = 100_000
-"""Maximum number of values after a file's aliases are expanded."""
+"""Maximum number of values of a file with expanded aliases."""
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()
@@ -170,7 +170,7 @@ class Document(NamedTuple):
 
 
 class ParsedFile(NamedTuple):
-    """The documents and problems of a YAML file. `is_whole`: the parser reached the end of the file."""
+    """Documents and problems of a YAML file. `is_whole`: the parser reached the end."""
 
     documents: tuple[Document, ...]
     problems: tuple[Problem, ...]
@@ -178,7 +178,7 @@ class ParsedFile(NamedTuple):
 
 
 def parse_yaml(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
-    """Parse all non-empty documents of a file; `problems` contains the errors. `may_merge` allows the key `<<`."""
+    """Parse all non-empty documents of a file, and collect errors. `may_merge` allows the key `<<`."""
     if raw.startswith(UTF_16):
         return ParsedFile(
             (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False

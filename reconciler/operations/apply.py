@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionFailed, Approval, Event
 from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError
 from reconciler.lifecycles import UNMOUNT
-from reconciler.manifests.load import LoadedWorkspace, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.operations.plan import (
     BlockedPlanError,
     PlanDecision,
@@ -78,9 +78,9 @@ class ApplyOptions(RunOptions):
     file: Path | None = None
     yes: bool = False
     strict: bool = False
-    """With `file`, reject also a smaller plan, a changed state and another git commit."""
+    """With `file`, also reject a smaller plan, a changed state and another git commit."""
     only_drift: bool = False
-    """Without `file`, only reset drifted fields."""
+    """Reset drifted fields only. Not for `file`."""
     approved_in: ForgeRequest | None = None
     approved_at_ms: int | None = None
     approvers: int = 0
@@ -88,10 +88,7 @@ class ApplyOptions(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of a run.
-
-    `confirm` receives the final plan once, unless it is empty.
-    """
+    """Callbacks of a run. `confirm` receives a final plan with actions, once."""
 
     confirm: Callable[[PlanResult], bool]
     report: Callable[[Event], None]
@@ -100,18 +97,18 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """Result of an apply. `result` is `None` if there was nothing to do."""
+    """Result of an apply; `result` is `None` without actions."""
 
     planned: PlanResult
     result: RunResult | None
     skipped: tuple[str, ...]
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """Commits after the approval that do not affect the approved actions."""
+    """Commits since the approval, which do not affect the approved actions."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Apply the files, or a saved plan. Raises `BlockedError` or `StalePlanError` before any action."""
+    """Apply the files or a saved plan. Raises `BlockedError` or `StalePlanError` before any action."""
     if options.strict and options.file is None:
         raise UsageError(
             "--strict is only for a saved plan",
@@ -139,7 +136,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan that this process made. Raises as `apply`. `allow` lifts guards."""
+    """Apply a plan of this process. `allow` lifts guards. Raises as `apply`."""
     if planned.plan.errors:
         raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
@@ -158,7 +155,7 @@ def _apply_approved(
 ) -> ApplyOutcome:
     plan = approved.plan
     work = _reopen_work(invocation, select, plan.back_to)
-    approved.check_place(work)
+    approved.check_target(work)
     options = _add_approval(work, options)
     if options.approved_digest is not None:
         check_file_digest(plan, options.approved_digest, str(options.file))
@@ -175,7 +172,7 @@ def _reopen_work(invocation: Invocation, select: Select, back_to: int | None) ->
 def apply_files(
     invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
 ) -> ApplyOutcome:
-    """Plan and apply the files. Without `yes`, ask for confirmation."""
+    """Plan and apply the files; without `yes`, after confirmation."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
     options = _add_approval(work, options)
@@ -239,7 +236,7 @@ class _ApplyRun:
         _check_blocked(planned)
         self._check_approvers(planned)
         if planned.plan.is_empty:
-            # An empty plan does not end an interrupted run.
+            # Even an empty plan must run if an interrupted run is open.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._find_clusters_to_update(decided)
             return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
@@ -334,7 +331,7 @@ class _ApplyRun:
         work, plan = self._work, planned.plan
         select_options = serialize_select(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        # Record the commit even without actions, unless the last applied commit may be newer.
+        # Record the commit even without actions, unless the applied one may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.leads_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
@@ -379,13 +376,13 @@ _KEY_GROUPS: Final = ("spec.configs.", "spec.properties.")
 
 @dataclass
 class RefusalPlaces:
-    """Finds files and lines that set the configs or properties in rejections."""
+    """Finds the lines of configs and properties that a platform rejected."""
 
     loaded: LoadedWorkspace
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:
-        """Prefix a message with the file and line of its config or property."""
+        """Prefix a rejection with file and line of its config or property."""
         for layer in _list_config_layers(address):
             for key, place in self._read_layer_places(layer).items():
                 if key in message:
@@ -393,7 +390,7 @@ class RefusalPlaces:
         return message
 
     def wrap_report(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return a callback that adds file and line to failures."""
+        """Return a callback that reports failures with file and line."""
 
         def report_placed(event: Event) -> None:
             if isinstance(event, ActionFailed):
@@ -408,7 +405,7 @@ class RefusalPlaces:
                 return {}
             keys = {
                 path.removeprefix(group): place
-                for path, place in explain_origin(self.loaded, layer).items()
+                for path, place in find_field_origins(self.loaded, layer).items()
                 for group in _KEY_GROUPS
                 if path.startswith(group)
             }
@@ -433,7 +430,7 @@ class DestroyOptions(ApplyOptions):
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Delete what this workspace created, or the selected part. Adopted resources are only removed from the state."""
+    """Delete the workspace's resources, or the selected ones. Adopted ones are only removed from the state."""
     if select.changed_since is not None:
         message = "--changed-since cannot be combined with destroy: removed resources have no changed file"
         raise UsageError(

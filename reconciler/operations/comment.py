@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CommentResult:
-    """Result of writing a comment."""
+    """Result of a comment update."""
 
     did: Did
     marker: Marker
@@ -50,9 +50,9 @@ class CommentResult:
 def write_comment(
     invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False, labels: bool = False
 ) -> CommentResult:
-    """Update our newest comment with this marker, or create one. Hide older ones.
+    """Update the newest own comment with the marker of `text`, or create one; hide older ones.
 
-    `deletes_empty` deletes comments if the text has no findings. `labels` adds the gravest result as label.
+    `deletes_empty` deletes comments if there are no findings. `labels` adds the gravest result as label.
     """
     marker = parse_marker(text)
     if marker is None or marker.command == OUTDATED:
@@ -80,7 +80,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
     def list_own() -> list[Comment]:
         return forge.list_own_comments(number, marker.is_at_start_of)
 
-    did, written, older = write_newest(
+    did, written, older = update_or_create_newest(
         list_own(),
         body,
         again=list_own,
@@ -90,7 +90,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
     )
     if did != "created":
         return did, written, older
-    # A listing may not show a concurrent run's comment yet. Keep the newest.
+    # The listing may lack a concurrent run's comment.
     others = [other for other in list_own() if other.id != written.id]
     *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
@@ -99,7 +99,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
 Item = TypeVar("Item", "Comment", "Issue")
 
 
-def write_newest(
+def update_or_create_newest(
     items: list[Item],
     body: str,
     *,
@@ -108,9 +108,9 @@ def write_newest(
     change: Callable[[Item], Item | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
-    """Update our newest item to `body`, or create one. Return operation, newest item and older ones.
+    """Set the newest item to `body`, or create one. Return the operation, the item and older items.
 
-    After an unanswered write, list again to avoid duplicates. Raises `UnansweredError`.
+    After an unanswered write, `again` lists the items, to avoid duplicates. Raises `UnansweredError`.
     """
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
     was_written = False
@@ -157,7 +157,7 @@ def _label_request(invocation: Invocation, forge: Forge, number: int) -> None:
 
 
 def is_same_text(one: str, other: str) -> bool:
-    """Return whether texts are equal, ignoring line ends and outer space."""
+    """Return whether texts are equal except for line ends and outer space."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
@@ -170,7 +170,7 @@ class ApprovedRequest:
     url: str
     at_ms: int
     approvers: int
-    """Required number of approvals. The base may require more than the merged files."""
+    """Required number of approvals, by plan and base of the pull request."""
 
 
 def read_approved_request(
@@ -178,7 +178,7 @@ def read_approved_request(
 ) -> ApprovedRequest:
     """Return the plan approved in this run's pull request, or in the one merged with its commit.
 
-    Only approvals by others with write permission count, after the last commit and comment change.
+    Approvals count if given by others with write permission, after the last commit and comment change.
 
     Raises:
         BlockedError: The pull request is closed, is not approved, or has no plan of this environment.
@@ -264,7 +264,7 @@ def _explain_rejection(approval: Approval, request: PullRequest, comment: Commen
         return "what is their own"
     if not approval.approves_head:
         return "another commit than its last one"
-    # Forges round times to seconds, so at equal times the approval may be older.
+    # Forges round times to seconds, so an approval of equal time may be older.
     if approval.at_ms <= comment.changed_ms:
         return "no later than the plan was written"
     return None

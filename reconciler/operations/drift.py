@@ -48,31 +48,31 @@ ALWAYS: Final[frozenset[DriftClass]] = frozenset({"drift", "missing", "in doubt"
 
 @dataclass(frozen=True, slots=True)
 class DriftItem:
-    """One difference between clusters and files."""
+    """A difference between clusters and files."""
 
     kind: DriftClass
     address: Address
     message: str
     fingerprint: str
-    """Stable id: sha256 of address, path and observed value."""
+    """Stable id: a sha256 of address, path and observed value."""
     path: str = ""
     recorded: Value = None
     observed: Value = None
     ignored: str | None = None
-    """Rule that ignores the item. An ignored item is listed, but never fails."""
+    """Rule that ignores the item: it is listed, but never fails."""
     origin: str | None = None
-    """Namespace or cluster that sets the recorded value. `None` if the resource does."""
+    """Namespace or cluster that sets the recorded value; `None` if the resource does."""
     owner: ResourceOwner | None = None
     """Workspace that owns an undeclared resource."""
 
 
 def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return a fingerprint for an item that the planner does not report."""
+    """Return the fingerprint of an item without a planner's finding."""
     return hash_value([address, path, {kind: what}])
 
 
 def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
-    """Return the default classes and those of `--fail-on`. `in-doubt` means `in doubt`."""
+    """Return the default classes and those of `--fail-on`, where `in-doubt` means `in doubt`."""
     by_name = {typed: kind for kind in CLASSES for typed in (kind, kind.replace(" ", "-"))}
     wrong = next((name for name in names if name not in by_name), None)
     if wrong is not None:
@@ -84,7 +84,7 @@ def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
 def find_doubtful_actions(
     store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return an interrupted run's actions with unknown outcome; none while its lease is renewed."""
+    """Return actions of an interrupted run with unknown outcome; none while its lease is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
     if unfinished is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -104,7 +104,7 @@ def find_doubtful_actions(
 
 
 def find_unreadable_error(store: ObjectStore, remembered: RecordedState) -> UserError | None:
-    """Return the error of an interrupted run's files; `None` while its lease is renewed."""
+    """Return the error of an interrupted run's files; `None` while its lease is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
     if why is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -113,13 +113,13 @@ def find_unreadable_error(store: ObjectStore, remembered: RecordedState) -> User
 
 
 def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
-    """Return all items, doubtful ones first. They replace other items of an address."""
+    """Return all items, doubtful ones first. A doubtful item replaces other items of its address."""
     addresses = {item.address for item in doubtful}
     return (*doubtful, *(item for item in findings if item.address not in addresses))
 
 
 def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Return whether a lease seems to be renewed. Use only for display."""
+    """Return whether the lease seems to be renewed. For display only."""
     lease = lockfile.lease
     if lease.status != "held":
         return False
@@ -127,7 +127,7 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.read_clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# `drift --known FILE` hides items that earlier runs reported. The file stores fingerprints.
+# `drift --known FILE` hides items that earlier runs reported, by their fingerprints.
 
 
 OWNER: Final = "owner"
@@ -141,7 +141,7 @@ _ReportedItems: TypeAlias = Mapping[str, Address | None]
 
 
 class DriftScope(NamedTuple):
-    """Workspace, environment and state to which items belong."""
+    """Workspace, environment and state of items."""
 
     workspace: str
     environment: str | None = None
@@ -154,7 +154,7 @@ _NO_SCOPE: Final = DriftScope("")
 
 @dataclass(frozen=True, slots=True)
 class KnownDriftFile:
-    """A file with drift items of earlier runs, and the current items."""
+    """File with drift items of earlier runs, and the current items."""
 
     path: Path
     whose: DriftScope
@@ -166,17 +166,17 @@ class KnownDriftFile:
     def read(
         cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_compared: Callable[[Address], bool]
     ) -> KnownDriftFile:
-        """Read the items that earlier runs reported for `whose`."""
+        """Read the earlier items of `whose`."""
         _check_folder(path)
         return cls(path, whose, _convert_old_entries(_read_entries(path), whose)[whose], tuple(findings), was_compared)
 
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
-        """Current items that no earlier run reported."""
+        """Current items that the file lacks."""
         return tuple(item for item in self.findings if format_item_key(item) not in self.reported)
 
     def store_findings(self) -> None:
-        """Store the current items, so that the next run hides them. Remove resolved items."""
+        """Store the current items, which the next run hides. Remove resolved ones."""
         now = {format_item_key(item): item.address for item in self.findings}
         with _lock_folder(self.path):
             before = _convert_old_entries(_read_entries(self.path), self.whose)
@@ -188,7 +188,7 @@ class KnownDriftFile:
 
 
 def format_item_key(item: DriftItem) -> str:
-    """Return the key of an item in the file, which depends on whether it is ignored."""
+    """Return the key in the file, which differs for ignored items."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
 
@@ -277,7 +277,7 @@ _Field = tuple["Address", str]
 
 
 def list_drift_items(plan: Plan) -> tuple[DriftItem, ...]:
-    """Return the plan's findings as drift items, in plan order."""
+    """Return a plan's findings as drift items, in plan order."""
     agreed = _find_agreed_fields(plan)
     moved = tuple(_build_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_build_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
@@ -375,7 +375,7 @@ def _build_unmanaged_item(address: Address, owner: ResourceOwner | None) -> Drif
 
 
 class ComparisonInput(NamedTuple):
-    """Inputs for a patch without another comparison."""
+    """Inputs to build a patch from this comparison."""
 
     loaded: LoadedWorkspace
     decided: PlanDecision
@@ -388,12 +388,12 @@ class DriftResult:
 
     planned: PlanResult
     findings: tuple[DriftItem, ...]
-    """Items to show, without known ones."""
+    """Items to show, without those in the `--known` file."""
     failing: tuple[DriftItem, ...]
     verdict: ReconcilerError | None
     known: KnownDriftFile | None = None
     unreadable: PlanFinding | None = None
-    """Error for unreadable files of an interrupted run."""
+    """Error of an interrupted run's files."""
     sealed: tuple[PlanFinding, ...] = ()
     """Topics closed to producers by an interrupted move or unmount."""
     lost: tuple[PlanFinding, ...] = ()
@@ -402,7 +402,7 @@ class DriftResult:
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:
-        """Warnings about drift rules, changes that cannot be reset, and closed topics."""
+        """Warnings about drift rules, closed topics, and changes that cannot be reset."""
         plan = self.planned.plan
         rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.concerns_drift)
         return (
@@ -419,7 +419,7 @@ class DriftResult:
 
     @property
     def errors(self) -> tuple[PlanFinding, ...]:
-        """Errors that prevented a comparison, or prevent a reset."""
+        """Errors that prevented a comparison or prevent a reset."""
         return (*self._unknown_findings, *self.planned.plan.errors)
 
     @property
@@ -429,7 +429,7 @@ class DriftResult:
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """Sentences with commands for failing items, gravest first."""
+        """Commands for failing items, as sentences, gravest first."""
         return _describe_next_steps(self.planned.plan, self.failing)
 
     @property
@@ -437,7 +437,7 @@ class DriftResult:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def record_shown(self) -> None:
-        """Add the items to the file of `known`, if any."""
+        """Store the items in the `--known` file, if any."""
         if self.known is not None:
             self.known.store_findings()
 
@@ -452,7 +452,7 @@ def drift(
 ) -> DriftResult:
     """Compare files, state and clusters. `fail_on` adds failing classes. `known` hides reported items.
 
-    After showing the result, call its `record_shown`.
+    Call `record_shown` of the result once it is shown.
     """
     kinds = parse_failing_classes(fail_on)
     started_ms = invocation.now_ms()

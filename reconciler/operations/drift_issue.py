@@ -1,4 +1,4 @@
-"""`drift --issue`: one issue per workspace and environment, open while there is drift."""
+"""`drift --issue`: an issue per workspace and environment, open during drift."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import find_owners, find_repository_root
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
-from reconciler.operations.comment import is_same_text, write_newest
+from reconciler.operations.comment import is_same_text, update_or_create_newest
 from reconciler.operations.drift_patch import AcceptResult, build_patch
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class FiledIssue:
     forge: str
     issue: Issue | None
     owes: str | None = None
-    """Issue text to store after a message was sent. `None` if no message is due."""
+    """Issue text to store once the message is sent; `None` if none is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRemedy:
-    """Ways to end the drift, described in the issue."""
+    """Ways to end the drift."""
 
     accepted: AcceptResult | None
     owners: tuple[str, ...]
@@ -52,7 +52,7 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    Only a complete comparison without failing items closes it. `owes_message` marks a message as due.
+    Only a complete comparison without failing items closes the issue. `owes_message` marks a message as due.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -92,7 +92,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> DriftRemedy:
 
 
 def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
-    """Record in the issue that its message was sent."""
+    """Record in the issue that the message was sent."""
     if filed.issue is None or filed.owes is None:
         return
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
@@ -113,7 +113,7 @@ def _update_issue(
     issues = list_own()
     owes = owes_message and not (issues and is_same_text(issues[-1].body, plain_text))
     body = fit_comment(mark_message_unsent(text), forge.limit, forge.measure_text) if owes else plain_text
-    did, current, older = write_newest(
+    did, current, older = update_or_create_newest(
         issues,
         body,
         again=list_own,

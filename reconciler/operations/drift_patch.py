@@ -1,4 +1,4 @@
-"""`drift --accept`: a patch of the manifests that accepts the clusters' current state."""
+"""`drift --accept`: a patch that adapts the manifests to the clusters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.lifecycles import MirrorStatus, Role
 from reconciler.manifests.edit import UneditableError, format_flow_value
 from reconciler.manifests.files import Place, build_label
 from reconciler.manifests.format import format_text
-from reconciler.manifests.load import LoadedWorkspace, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.operations.drift import (
     DriftItem,
@@ -80,9 +80,9 @@ _MAX_STEM: Final = 200
 def accept_unmanaged(
     manifests: Manifests, address: Address, inventory: Inventory, inherited: Iterable[str] = ()
 ) -> None:
-    """Add a manifest of an undeclared resource in a new file.
+    """Add a new file with the manifest of an undeclared resource.
 
-    Inherited configs are reset to their defaults. Raises `ElsewhereError` without a manifest folder.
+    The manifest resets `inherited` configs to defaults. Raises `ElsewhereError` without a manifest folder.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
@@ -95,7 +95,7 @@ def accept_unmanaged(
     manifests.fresh[_choose_free_name(manifests, address)] = format_manifest(address, resource, inventory)
 
 
-def accept_detached(manifests: Manifests, topic: Address) -> None:
+def accept_unmounted(manifests: Manifests, topic: Address) -> None:
     """Add a Mounting for a topic that was unmounted outside apply."""
     _write_mounting(manifests, topic, "unmounted")
 
@@ -109,7 +109,7 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
     manifests.fresh[_choose_free_name(manifests, mounting)] = format_text(text)
 
 
-def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
+def accept_remounted(manifests: Manifests, mounted: RemountedTopic) -> None:
     """Add a Mounting for a topic that a command mounted under another name."""
     if mounted.topic is None:
         message = f"it is mounted as {mounted}, which is not a declared cluster: its manifest belongs there"
@@ -118,7 +118,7 @@ def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
 
 
 def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
-    """Change the name in a moved topic's manifest, and add `movedFrom`."""
+    """Rename a moved topic in the manifest, and add `movedFrom`."""
     written = _list_moved_fields(old, new)
     (spot, *_) = [manifests.find_spot(old, path) for path in written]
     with _translate_uneditable(spot), spot.file.apply_together():
@@ -148,7 +148,7 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
 
 
 def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
-    """Return a mirror's entry in the manifest of its link."""
+    """Return a mirror's entry for the manifest of its link."""
     state = {} if mirror.state == "mirroring" else {"state": mirror.state}
     configs = {"configs": to_json_types(format_configs(mirror.configs))} if mirror.configs else {}
     return {"source": mirror.source, **state, **configs}
@@ -165,7 +165,7 @@ def format_manifest(address: Address, resource: Topic | Namespace | MirrorLink, 
 
 
 def build_metadata(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
-    """Return `metadata` of a resource's manifest."""
+    """Return `metadata` for a resource's manifest."""
     namespace, name = split_name(full_name_of(address))
     if isinstance(resource, Namespace):
         return {"name": resource.metadata.name, "cluster": resource.cluster}
@@ -260,7 +260,7 @@ def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()
-        # Do not patch files that symbolic links place outside the workspace.
+        # Never patch outside the workspace, where symbolic links may lead.
         if path.is_relative_to(workspace) and path.is_dir():
             return build_label(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
@@ -272,16 +272,16 @@ _KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
-    """A patch of the manifests, and notes. The patch may be empty."""
+    """A patch of the manifests, possibly empty, and notes."""
 
     patch: str
     notes: tuple[str, ...]
     left_out: int = 0
-    """Number of changes that no patch can express."""
+    """Changes that no patch can express."""
 
 
 def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> AcceptResult:
-    """Return a patch that accepts differences at `patterns`."""
+    """Return a patch that accepts the differences of `patterns`."""
     work = open_work(invocation, select, is_reader=True)
     decided = plan_unlocked(work)
     unknown = find_unreadable_error(work.state, decided.remembered)
@@ -294,7 +294,7 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 def build_patch(
     loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> AcceptResult:
-    """Return a patch that accepts differences at `patterns`, except at doubtful addresses."""
+    """Return a patch that accepts the differences of `patterns`, except at doubtful addresses."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
     accepting.run(put_doubtful_first(list_drift_items(decided.plan), doubtful))
     if not accepting.is_anything_found:
@@ -306,7 +306,7 @@ def build_patch(
 
 
 class FilesDifferError(ElsewhereError):
-    """The files cause the difference, so they need no edit."""
+    """The files, not the cluster, changed, so no edit can accept the difference."""
 
 
 @contextmanager
@@ -411,7 +411,7 @@ class _PatchBuilder:
             return
         origin = self._find_origin(item)
         if origin is not None and not self._sets_own_value(item):
-            known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
+            known = find_field_origins(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
             where = f"{origin} ({known})" if known else origin
             message = f"{item.path} comes from {where}: change it there, or set it on {item.address} by hand"
             raise ElsewhereError(message)
@@ -420,7 +420,7 @@ class _PatchBuilder:
         accept_field(self.manifests, item.address, item.path, item.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
-        """Patch only the partition count, which apply cannot reduce."""
+        """Accept only the partition count, which apply cannot reduce."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
         more = self._find_larger_count(address) if errors else None
         if more is not None:
@@ -487,9 +487,9 @@ class _PatchBuilder:
         elif now.startswith(MOVED_TO):
             accept_moved(self.manifests, address, Address(now.removeprefix(MOVED_TO)))
         elif now.startswith(DETACHED_AT):
-            accept_detached(self.manifests, address)
+            accept_unmounted(self.manifests, address)
         else:
-            accept_elsewhere(self.manifests, self._decided.mounted_elsewhere[address])
+            accept_remounted(self.manifests, self._decided.mounted_elsewhere[address])
             self._accept_missing(address)
 
     def _describe_held_by_hand(self, held: HeldChange, place: Place) -> str:

@@ -48,9 +48,9 @@ _FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 def parse_cluster(
     name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, cwd: Path, out: Path
 ) -> Cluster | None:
-    """Return the Kafka cluster that the command line describes, or `None`.
+    """Return the Kafka cluster of the command line, or `None`.
 
-    `security` has fields as `field=value`. Input paths are relative to `cwd`, output paths to `out`.
+    `security` has texts `field=value`. Paths in options are relative to `cwd`, in the result to `out`.
     """
     if not servers:
         if security or separator:
@@ -68,12 +68,12 @@ def parse_cluster(
     except ValidationError as error:
         wrong = next(translate_validation_error(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
-        # Do not chain the cause, which may contain the secret.
+        # The cause may contain the secret.
         raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None
 
 
 def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Add the other files of a workspace to manifests, except an existing `reconciler.yaml`."""
+    """Add a workspace's other files to manifests, unless `reconciler.yaml` exists."""
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
@@ -104,7 +104,7 @@ NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """Exported and omitted resources of a live cluster."""
+    """Exported and omitted resources of a cluster."""
 
     factor_layout: FactoredLayout
     inventory: Inventory
@@ -115,7 +115,7 @@ class LiveCluster:
 def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
 ) -> LiveCluster:
-    """Read a cluster, and lay out its resources except internal ones. `policies` already exist."""
+    """Read and arrange a cluster's resources, except internal ones. `policies` already exist."""
     name = cluster.metadata.name
     identity = provider.identify()
     if identity is None:
@@ -171,9 +171,9 @@ class ExportOptions:
 
     out: Path
     is_archived: bool = False
-    """Whether to export from object storage, without contacting the cluster."""
+    """Whether to export from object storage instead of the cluster."""
     cluster_id: str | None = None
-    """Id of the archived cluster. `None` uses the declared or recorded id."""
+    """Id of the archived cluster; `None` uses the declared or recorded one."""
     is_forced: bool = False
     bare: Cluster | None = None
     at_least: int = MIN_TOPICS
@@ -194,7 +194,7 @@ class ExportResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code if resources were omitted, or nothing was exported."""
+        """Error if resources were omitted, or nothing was exported."""
         if self.left_out:
             count = len(self.left_out)
             return PartialError(f"{count} left out of the export", hint="Each has its reason above.")
@@ -205,7 +205,7 @@ class ExportResult:
 
 
 def export(invocation: Invocation, select: Select, cluster: str, options: ExportOptions) -> ExportResult:
-    """Write manifests of a cluster's resources, or of those that object storage can restore."""
+    """Write manifests of a cluster's resources, or of those in its object storage."""
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
         raise UsageError("--cluster-id chooses among the clusters in object storage", hint=hint)

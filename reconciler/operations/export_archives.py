@@ -1,4 +1,4 @@
-"""Derive manifests of a lost cluster from its object storage."""
+"""Manifests of a lost cluster, from object storage."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ NEVER_KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupReturn:
-    """Recoverable committed offsets of a group."""
+    """Committed offsets of a group that can be recovered."""
 
     group: str
     offsets: int
-    """Number of partitions whose offsets return with their topics."""
+    """Number of partitions with offsets to recover."""
     clamped: tuple[tuple[Address, ClampedOffset], ...] = ()
-    """Offsets that exceed the uploaded records, and are reduced to their end."""
+    """Offsets beyond the uploaded records, reduced to their end."""
     lost: tuple[Address, ...] = ()
-    """Topics whose records, and therefore offsets, were not uploaded."""
+    """Topics without uploaded records, and therefore without offsets."""
     waiting: tuple[Address, ...] = ()
-    """Topics mounted from other clusters. Their offsets return after a release."""
+    """Topics mounted from other clusters, whose offsets can be recovered after a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Archives:
     inventory: Mapping[Address, Observed] = field(default_factory=dict)
     recoveries: Mapping[Address, RecoverableTopic] = field(default_factory=dict)
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
-    """Locations of older topics with the same name and cluster."""
+    """Locations of older topics with the same name."""
     left_out: tuple[OmittedResource, ...] = ()
     unsaid: tuple[OmittedResource, ...] = ()
     metadata: ClusterMetadata | None = None
@@ -64,7 +64,7 @@ def select_archives(
     archived: Iterable[tuple[str, RecoverableTopic | UserError]],
     metadata: ClusterMetadata | None = None,
 ) -> Archives:
-    """Select the topics of one cluster to declare. Of topics with one name, select the newest.
+    """Select the topics of a cluster to declare: for each name the newest.
 
     A topic missing in `metadata` was deleted, or is newer than the metadata.
     """
@@ -122,7 +122,7 @@ class _ManifestBuilder:
         self._done.add(place)
         if known is not None and known in self.inventory:
             return
-        # A link copies its live mirrors again.
+        # A link will copy live mirrors again.
         if (
             self._metadata.has_part("topics")
             and known is None
@@ -257,7 +257,7 @@ def _build_empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
 
 
 def describe_next_offsets(recoverable: RecoverableTopic) -> str:
-    """Describe the next offset of each partition. Later records were not uploaded."""
+    """Describe each partition's next offset. Records from there on were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_format_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]
     more = recoverable.partitions - len(named)

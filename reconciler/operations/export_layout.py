@@ -1,4 +1,4 @@
-"""Arrange exported resources in namespaces, shared configs, policies and files."""
+"""Arrange resources in namespaces, shared configs, policies and files."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OmittedResource:
-    """A resource that is not exported, and why."""
+    """A resource that is not exported, with the reason."""
 
     place: str
-    """Key in object storage, or address."""
+    """Address, or key in object storage."""
     error: UserError
 
 
@@ -60,7 +60,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties":
 
 
 def format_resource(resource: Resource, inventory: Inventory) -> str:
-    """Return a resource's manifest. `inventory` contains the mirrors of links."""
+    """Return a resource's manifest. `inventory` has the mirrors of links."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
             metadata: dict[str, Any] = build_metadata(resource.address, resource)
@@ -113,7 +113,7 @@ def _build_cluster_fields(cluster: Cluster) -> dict[str, Any]:
 
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
-"""Values by config. Tiering configs form one value, because they depend on each other."""
+"""Values by config. The tiering configs form one value, because they depend on each other."""
 
 _TIERING: Final = ""
 _MIN_SHARING: Final = 2
@@ -121,14 +121,14 @@ _MIN_SHARING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedConfigs:
-    """Configs of namespaces and topics, by full name. The nearest namespace takes precedence."""
+    """Configs of namespaces and topics, by full name. The nearest level takes precedence."""
 
     namespaces: Mapping[str, Configs]
     topics: Mapping[str, Configs]
 
 
 def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
-    """Move configs that all topics of a namespace set to the lowest such namespace."""
+    """Move configs that all topics of a namespace share to the lowest such namespace."""
     facts = {name: _to_facts(configs) for name, configs in topics.items()}
     tallies = _tally_namespaces(facts)
     fullest = _find_largest_children(tallies)
@@ -219,7 +219,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class PolicyExtractor:
-    """Tiering policies of a cluster, one per distinct set of tiering configs."""
+    """Tiering policies of a cluster: one per set of tiering configs."""
 
     def __init__(
         self, layers: Iterable[Mapping[str, str]], capabilities: Capabilities, taken: Mapping[str, TieringPolicy]
@@ -238,7 +238,7 @@ class PolicyExtractor:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split_configs(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Split configs into the remaining ones and the policy for the others."""
+        """Split configs into those without tiering, and the name of a policy."""
         name = self._names.get(_pick_tiering_configs(layer))
         if name is None:
             return dict(layer), None
@@ -306,13 +306,13 @@ MIN_TOPICS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class FlatNamespaces:
-    """Namespaces derived from prefixes of flat names."""
+    """Namespaces that prefixes of flat names form."""
 
     separator: str
     prefixes: Mapping[str, str]
 
     def split_name(self, name: str) -> tuple[str, str]:
-        """Split a flat name into its longest namespace and the rest."""
+        """Split a flat name into the longest namespace and the rest."""
         at = name.rfind(self.separator) if self.prefixes else -1
         while at >= 0:
             namespace = self.prefixes.get(name[: at + 1])
@@ -340,7 +340,8 @@ def find_flat_namespaces(
 ) -> FlatNamespaces:
     """Return the namespaces of flat names.
 
-    Valid prefixes in `reserved` and `known` always become namespaces. If `at_least` is 0, no others do.
+    Valid prefixes in `reserved` and `known` always become namespaces; other prefixes need `at_least` topics. With 0,
+    only the former do.
     """
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in list_levels(namespace)}
@@ -405,7 +406,7 @@ NameSet: TypeAlias = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRules:
-    """Access rules by namespace, and bindings that no namespace can express."""
+    """Access rules by namespace, and inexpressible bindings."""
 
     rules: Mapping[str, tuple[NamespaceAcl, ...]]
     unsaid: tuple[tuple[AccessBinding, UserError], ...]
@@ -423,7 +424,7 @@ class _AccessRule(NamedTuple):
 def assign_rules(
     bindings: Iterable[AccessBinding], spaces: FlatNamespaces, capabilities: Capabilities
 ) -> NamespaceRules:
-    """Assign bindings to their longest matching namespaces. Merge rules only if all combinations exist."""
+    """Assign bindings to the longest matching namespaces. Rules merge only if all combinations exist."""
     rules_by_namespace: defaultdict[str, list[_AccessRule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
     for binding in sorted(bindings):
@@ -538,7 +539,7 @@ class ClusterContents:
     resources: Sequence[Resource]
     capabilities: Capabilities
     separator: str | None
-    """Separator that replaces `:` in flat names. `None` if the platform has namespaces."""
+    """Separator instead of `:` in flat names; `None` if the platform has namespaces."""
     bindings: Sequence[AccessBinding] = ()
     taken: Iterable[str] = ()
     may_share: bool = True
@@ -546,7 +547,7 @@ class ClusterContents:
 
 @dataclass(frozen=True, slots=True)
 class FactoredLayout:
-    """Resources in namespaces, and settings that no manifest can express."""
+    """Arranged resources, and settings that no manifest can express."""
 
     resources: Mapping[Address, Resource]
     unsaid: tuple[OmittedResource, ...] = ()
@@ -694,7 +695,7 @@ _FILES: Final[Mapping[str, str]] = {
 
 
 def format_manifests(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return manifests by file name: one file per namespace, and one per other kind."""
+    """Return manifests by file name: a file per namespace, and one per other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
     for resource in sorted(resources, key=lambda resource: build_sort_key(resource.address)):
@@ -724,7 +725,7 @@ def _make_namespace_path(namespace: str) -> str:
 
 
 def _choose_free_name(stem: str, taken: Iterable[str]) -> str:
-    """Ignore case, because some file systems do."""
+    """Names that differ only in case count as taken, because some file systems ignore case."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
     while name.lower() in taken_names:
@@ -739,7 +740,7 @@ _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "li
 def write_manifests(
     inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
 ) -> tuple[Path, ...]:
-    """Write manifests of namespaces, topics and links. `above` returns comment lines for an address."""
+    """Write manifests. `above` returns comment lines for an address."""
     texts: dict[str, list[str]] = {}
     for address in sorted(inventory):
         resource = inventory[address].resource
@@ -752,7 +753,7 @@ def write_manifests(
 
 
 def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write all files below a folder, or none. Manifests refer to the workspace's schema."""
+    """Write all files below a folder, or none. Manifests refer to the schema."""
     base = folder.resolve()
     parents = (base, *base.parents)
     above = 0 if SCHEMA in texts else next((n for n, parent in enumerate(parents) if (parent / SCHEMA).exists()), None)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Tool(NamedTuple):
-    """Functions that recognize and read the YAML documents of a tool."""
+    """Functions that recognize and read a tool's YAML documents."""
 
     is_own_document: Callable[[Any], bool]
     read: Callable[[tuple[Document, ...], SourceReading], None]
@@ -162,7 +162,7 @@ _STAYS: Final = "It stays on the cluster as it is."
 
 @dataclass(slots=True)
 class FactoredImport:
-    """Imported resources of all clusters, positions in source files, and skipped fields."""
+    """Imported resources, their positions in source files, and skipped fields."""
 
     resources: dict[Address, Resource] = field(default_factory=dict)
     places: dict[Address, SourcePlace] = field(default_factory=dict)
@@ -175,7 +175,7 @@ def factor_imported(
     policies: Mapping[str, TieringPolicy],
     at_least: int,
 ) -> FactoredImport:
-    """Arrange the imported resources of each cluster. `policies` already exist."""
+    """Arrange imported resources by cluster. `policies` already exist."""
     gathered = FactoredImport()
     taken = dict(policies)
     for target in {target.name: target for target in targets}.values():
@@ -287,7 +287,7 @@ class TargetWorkspace:
 
 
 def read_target_workspace(invocation: Invocation, select: Select, out: Path) -> TargetWorkspace:
-    """Return the named workspace, or the nearest above `out` or the current folder."""
+    """Return the named workspace, or the nearest one above `out` or the current folder."""
     folder = _find_folder(invocation, out)
     if folder is None:
         return TargetWorkspace()
@@ -305,11 +305,11 @@ def read_target_workspace(invocation: Invocation, select: Select, out: Path) -> 
 def choose_targets(
     reading: SourceReading, around: TargetWorkspace, options: Iterable[str], separator: str | None
 ) -> dict[str, TargetCluster]:
-    """Map cluster names in the tool's files to clusters of the workspace."""
+    """Map cluster names in source files to clusters of the workspace."""
     theirs = _list_cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
-    # An empty cluster name refers to the only named cluster, unless the files declare an unnamed one.
+    # An empty name means the only named cluster, unless an unnamed one is declared.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
     targets: dict[str, TargetCluster] = {}
@@ -406,13 +406,13 @@ class ImportOptions:
     path: Path
     out: Path
     clusters: tuple[str, ...] = ()
-    """Names in the workspace: `NAME`, or `THEIRS=OURS`."""
+    """Clusters of the workspace: `NAME`, or `NAME_IN_SOURCE=NAME`."""
     separator: str | None = None
-    """Separator that replaces `:` in topic names. `None` uses the declared one, or a dot."""
+    """Separator instead of `:` in topic names; `None` uses the declared one, or a dot."""
     at_least: int = 0
-    """Number of topics that make a prefix a namespace. With 0, only access rules do."""
+    """Number of topics that make a prefix a namespace; with 0, only access rules do."""
     bootstrap_servers: tuple[str, ...] = ()
-    """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`. They make the folder a workspace."""
+    """Brokers as `HOST:PORT` or `NAME=HOST:PORT`, which make the folder a workspace."""
     is_workspace: bool = False
     is_forced: bool = False
 
@@ -424,18 +424,18 @@ class ClusterNote:
     name: str
     is_declared: bool
     manifest: str | None
-    """Cluster manifest with the fields of the tool's files."""
+    """Cluster manifest with fields from the source files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Written files, and resources and fields that were not imported."""
+    """Written files, and what was not imported."""
 
     tool: str
     path: str
     read: tuple[str, ...]
     unread: tuple[str, ...]
-    """Files of this format that belong to other tools."""
+    """Files that belong to other tools."""
     files: tuple[Path, ...]
     addresses: tuple[Address, ...]
     places: Mapping[Address, SourcePlace]
@@ -444,7 +444,7 @@ class ImportResult:
 
     @property
     def left_out(self) -> tuple[NotImported, ...]:
-        """Skipped resources that a corrected source would import."""
+        """Skipped resources, importable from corrected files."""
         return tuple(lost for lost in self.lost if lost.is_expressible)
 
     @property
@@ -454,7 +454,7 @@ class ImportResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code if resources were skipped, or nothing was imported."""
+        """Error if resources were skipped, or nothing was imported."""
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
@@ -467,7 +467,7 @@ class ImportResult:
 
 
 def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> ImportResult:
-    """Write manifests of the resources in another tool's files."""
+    """Write manifests of resources in another tool's files."""
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = ".schemas/manifest.json"
-"""Path of the local schema copy, so that editors need no network."""
+"""Local copy of the schema, so that editors need no network."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
@@ -69,7 +69,7 @@ class InitResult:
 
 
 def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> InitResult:
-    """Create a workspace, and test its state store. Existing files do not change."""
+    """Create a workspace, and test its state store. Existing files stay."""
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
@@ -100,7 +100,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 
 
 def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
-    """Return a new `reconciler.yaml`. `references` are allowed secrets, as `env:NAME`."""
+    """Return a new `reconciler.yaml`. `references` are secrets to allow, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
     text = _WORKSPACE.format(name=_make_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
@@ -108,7 +108,7 @@ def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, refe
 
 
 def add_schema_lines(text: str, depth: int) -> str:
-    """Add the schema line to each document. `depth` counts folders below the workspace."""
+    """Add the schema line to each document. `depth` is the number of folders below the workspace."""
     line = f"# yaml-language-server: $schema={'../' * depth}{SCHEMA}\n"
     return re.sub(r"\A|^---\n", lambda start: start[0] + line, text, flags=re.MULTILINE)
 
@@ -134,7 +134,7 @@ def _probe_state_store(folder: Path, location: str) -> str:
 
 
 def add_git_and_editor_files(folder: Path) -> tuple[Path, ...]:
-    """Complete `.gitignore`, and create missing VS Code settings. Return the changed files."""
+    """Complete `.gitignore` and VS Code settings. Return changed files."""
     settings = folder / _SETTINGS
     if settings.exists() or not (folder / SCHEMA).exists():
         return _add_gitignore_lines(folder)

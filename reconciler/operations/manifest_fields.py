@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.manifests.edit import EditedFile, UneditableError, format_flow_value, format_patch, read_value
 from reconciler.manifests.files import OVERLAYS, Place, build_label, find_manifests
-from reconciler.manifests.load import LoadedWorkspace, explain_origin
+from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.acls import (
@@ -38,11 +38,11 @@ ODD_LAYOUT: Final = "its layout allows no safe patch"
 
 
 class ElsewhereError(Exception):
-    """Another manifest sets the field. The message names the position and the remedy."""
+    """Another manifest sets the field. The message names position and remedy."""
 
 
 class FieldEditError(Exception):
-    """A patch cannot safely edit the field at `place`. The message gives the reason."""
+    """The field at `place` cannot be edited safely. The message gives the reason."""
 
     def __init__(self, place: Place, why: str) -> None:
         super().__init__(why)
@@ -51,27 +51,27 @@ class FieldEditError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A resource's document and the position in it. A mirror is an entry of its link."""
+    """A resource's document and position in it. Mirrors are entries of their links."""
 
     place: Place
     file: EditedFile
     within: FieldPath = ()
 
     def get_value(self, path: FieldPath) -> Any:
-        """Return the value at a path below the position, or `None`."""
+        """Return the value at a path below, or `None`."""
         return read_value(self.file.read_content(self.place.number), (*self.within, *path))
 
 
 @dataclass
 class Manifests:
-    """Manifests of a workspace, with edits in memory."""
+    """A workspace's manifests, with edits in memory."""
 
     loaded: LoadedWorkspace
     files: dict[str, EditedFile] = field(default_factory=dict)
     fresh: dict[str, str] = field(default_factory=dict)
 
     def build_patch(self) -> str:
-        """Return all edits as one patch, relative to the workspace."""
+        """Return all edits as a patch, relative to the workspace."""
         emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
         edited = (
             format_patch(label, file.pieces, is_gone=label in emptied and not self._must_keep_empty(label, emptied))
@@ -82,11 +82,11 @@ class Manifests:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Existing files that were edited."""
+        """Edited files, without new ones."""
         return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
 
     def find_spot(self, address: Address, path: FieldPath = ()) -> Spot:
-        """Return the position that sets, or could set, the field at `path`.
+        """Return the position that sets or could set the field at `path`.
 
         Raises:
             ElsewhereError: Other manifests contribute to the value.
@@ -109,7 +109,7 @@ class Manifests:
         return spot
 
     def is_dropped(self, address: Address) -> bool:
-        """Return whether a resource's document was removed. Removing a link removes its mirrors."""
+        """Return whether a resource's document, or that of its link, was removed."""
         places = self.loaded.places.get(self._find_owner(address))
         return places is not None and self._open_file(places[-1]).read_content(places[-1].number) is None
 
@@ -159,7 +159,7 @@ class Manifests:
         for length in range(1, len(whole) + 1):
             value = read_value(content, whole[:length])
             if _has_variable(value if length == len(whole) or not isinstance(value, dict | list) else None):
-                known = explain_origin(self.loaded, address)
+                known = find_field_origins(self.loaded, address)
                 where = known.get(format_path(path)) or next(iter(known.values()), str(spot.place))
                 raise ElsewhereError(f"{format_path(path)} comes from a variable: change its value, {where}")
 
@@ -209,7 +209,7 @@ _DURATIONS: Final = frozenset({"retryTimeout", "metadataInterval", "consumerOffs
 
 
 def format_config(key: str, stored: str, like: Any = None) -> Any:
-    """Format a stored config like the manifest's value, such as `7d` for `604800000`."""
+    """Format a stored config like the manifest's value: `7d` for `604800000`."""
     for form in _list_candidate_forms(key, stored, like):
         try:
             if canonicalize_value(key, form) == stored:
@@ -225,7 +225,7 @@ def format_config(key: str, stored: str, like: Any = None) -> Any:
 
 
 def format_property(stored: str, like: Any = None) -> Any:
-    """Format a cluster property, which the state stores as text."""
+    """Format a cluster property, stored as text."""
     is_number = isinstance(like, int) and not isinstance(like, bool)
     if is_number and _parse_number(stored) is not None:
         return _parse_number(stored)
@@ -233,7 +233,7 @@ def format_property(stored: str, like: Any = None) -> Any:
 
 
 def format_field(path: str, value: Value, like: Any = None) -> Any:
-    """Format any other field. If the manifest has a number, return a number."""
+    """Format any other field, as a number if the manifest has one."""
     if isinstance(value, int) and not isinstance(value, bool) and not isinstance(like, int):
         if path in _SIZES:
             return format_size(value)
@@ -295,9 +295,9 @@ def accept_field(
 
 
 def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
-    """Describe a manual edit: file, line, field and value."""
+    """Describe an edit by file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else make_field_path(address, path)
-    line = explain_origin(loaded, address).get(format_path(where), str(place))
+    line = find_field_origins(loaded, address).get(format_path(where), str(place))
     if observed is None:
         return f"{line} {path}: take it out"
     if path.startswith(ACLS):
@@ -306,10 +306,7 @@ def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, 
 
 
 def make_field_path(address: Address, path: str) -> FieldPath:
-    """Return a field's path in the manifest.
-
-    A mirror in a link has no `spec`. Config keys may contain dots.
-    """
+    """Return a field's path in the manifest. A mirror in a link has no `spec`."""
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
         if path.startswith(group):
@@ -338,7 +335,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
 def _write_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """If the platform splits rules, the path names one part, and the other parts remain."""
+    """A platform may split a rule of the manifest. `path` names one part; the edit keeps the other parts."""
     parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
@@ -387,7 +384,7 @@ def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, 
 
 
 def format_rule(path: str, operations: Value) -> dict[str, Any]:
-    """Return a rule without fields that have default values."""
+    """Return a rule without default fields."""
     rule = parse_rule(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
     fields = rule.to_json()

@@ -46,7 +46,7 @@ _HINT: Final = "Mend them first; nothing was changed"
 
 @dataclass(frozen=True, slots=True)
 class FormatResult:
-    """Files that were changed, or with `check` need a change."""
+    """Changed files; with `check`, files to change."""
 
     changed: tuple[Path, ...]
     files: int
@@ -54,7 +54,7 @@ class FormatResult:
 
 
 def format_files(invocation: Invocation, paths: Sequence[Path], *, check: bool) -> FormatResult:
-    """Format files, folders or the whole workspace. With `check`, only report changes."""
+    """Format files, folders or the workspace. With `check`, only report changes."""
     files = _list_named_files(invocation, paths) if paths else _list_workspace_files(invocation)
     texts: dict[Path, str] = {}
     problems: list[Problem] = []
@@ -132,7 +132,7 @@ def find_folder(invocation: Invocation) -> Path:
 
 
 def read_workspace_name(invocation: Invocation) -> str:
-    """Return the workspace name, even if the file is invalid: reports need it."""
+    """Return the workspace name for reports, even from an invalid file."""
     folder = find_folder(invocation).resolve()
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):

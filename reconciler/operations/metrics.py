@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric with samples. `name` has no prefix. A counter only increases."""
+    """A metric with samples. `name` has no prefix."""
 
     name: str
     help: str
@@ -61,7 +61,7 @@ Totals: TypeAlias = dict[tuple[str, str], float]
 
 
 def add_totals(before: Totals, upkeep: PassResult) -> Totals:
-    """Add the counters of a pass to earlier totals. Pure."""
+    """Return earlier totals plus the counters of a pass."""
     totals = dict(before)
     for job in upkeep.jobs:
         for name, count in job.upkept.counts.items():
@@ -73,8 +73,7 @@ def add_totals(before: Totals, upkeep: PassResult) -> Totals:
     return totals
 
 
-# Link metrics have Confluent's names (`io.confluent.kafka.server/cluster_link_…`), and object storage metrics
-# Redpanda's.
+# Link metrics have Confluent's names (`io.confluent.kafka.server/cluster_link_…`), object storage metrics Redpanda's.
 
 
 _STATES_OF_LINK: Final = {
@@ -85,7 +84,7 @@ _STATES_OF_LINK: Final = {
 
 
 def find_task_states(link: ObservedLink) -> dict[str, str]:
-    """Return task states of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or the link's state."""
+    """Return a link's tasks with their states: ACTIVE, IN_ERROR, NOT_CONFIGURED, or that of the link."""
     spec = link.declared.spec
     switches = (
         (AUTO_CREATE_MIRROR, spec.auto_create),
@@ -102,7 +101,7 @@ def build_link_metrics(
     vitals: Mapping[str, Vitals],
     totals: Totals,
 ) -> Iterator[Metric]:
-    """Yield metrics of links and mirrors. Only measured topics have offsets and lag."""
+    """Yield metrics of links and mirrors; offsets and lag only of measured topics."""
     count = Metric("cluster_link_count", "Links by state.")
     tasks = Metric("cluster_link_task_count", "Tasks of links by state.")
     for cluster, cluster_links in links.items():
@@ -196,7 +195,7 @@ _TOPIC_FIELDS: Final = (
 
 
 def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
-    """Yield metrics of remote storage: counters over all passes, and current gauges."""
+    """Yield metrics of remote storage: counters of all passes, and current gauges."""
     for field_name, name, text in _TOPIC_FIELDS:
         metric = Metric(f"{REMOTE}{name}", text)
         for cluster, cluster_vitals in vitals.items():
@@ -207,7 +206,7 @@ def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome
         yield metric
     for name, text in COUNTER_HELP.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        # Start counters at 0. Rate queries miss the first value of a new counter.
+        # Counters start at 0, because rate queries miss the first value.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
         totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
         for cluster, total in sorted(totals_by_cluster.items()):
@@ -230,7 +229,7 @@ MIRROR: Final = "mirror"
 
 
 class ClusterReading(NamedTuple):
-    """Measurements of one cluster, or an error."""
+    """Measurements of a cluster, or an error."""
 
     cluster: str
     vitals: Vitals | None
@@ -240,14 +239,14 @@ class ClusterReading(NamedTuple):
 
 
 class MetricsReader:
-    """Reads metrics of a workspace's clusters after each pass. It opens clusters once."""
+    """Reads metrics of a workspace's clusters, which are opened once, after each pass."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach
         self._site = reach.open_site()
 
     def read_clusters(self) -> list[ClusterReading]:
-        """Read all existing clusters in parallel."""
+        """Read existing clusters in parallel."""
         recorded = self._reach.read_recorded_ids(self._site)
         measurements = map_in_parallel(
             lambda name: self._read_cluster(name, recorded), self._site.clusters_to_read, name="metrics"
@@ -273,7 +272,7 @@ class MetricsReader:
 def build_metrics(
     measured: Sequence[ClusterReading], upkeep: PassResult, *, now_ms: int, totals: Totals | None = None
 ) -> list[Metric]:
-    """Return all metrics of a pass that ended at `now_ms`. `totals` include it. Pure."""
+    """Return all metrics of a pass that ended at `now_ms`. `totals` include this pass."""
     up = Metric("cluster_up", "Whether the cluster could be read after the pass.")
     for measurement in measured:
         up.add(float(measurement.vitals is not None), cluster=measurement.cluster)
@@ -403,7 +402,7 @@ def _build_pass_metrics(upkeep: PassResult, now_ms: int) -> Iterator[Metric]:
 
 
 def build_drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Metric]:
-    """Return drift items by class, including zeros, and whether the comparison was complete. Pure."""
+    """Return drift items by class, including zeros, and whether the comparison was complete."""
     plan = drifted.planned.plan
     counts = Counter(item.kind for item in drifted.findings if item.ignored is None)
     failing, is_whole = len(drifted.failing), not drifted.obstacles

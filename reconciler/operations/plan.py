@@ -22,15 +22,20 @@ from reconciler.operations.steps.approval import serialize_select
 from reconciler.operations.steps.invocation import Invocation, Select, add_locations, combine_errors
 from reconciler.operations.steps.observe import (
     ObservedClusters,
-    find_mountables,
-    find_recoverables,
+    find_mountable_topics,
+    find_recoveries,
     mark_lost_topics,
     measure,
     observe,
     pause_garbage_collection,
     read_followed_groups,
 )
-from reconciler.operations.steps.recorded import RecordedState, find_copied_states, read_recorded, warn_of_outdated
+from reconciler.operations.steps.recorded import (
+    RecordedState,
+    find_copied_states,
+    read_recorded_state,
+    warn_of_outdated,
+)
 from reconciler.operations.steps.workspace import Work, build_selection, open_work
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
-    """A plan and the inventories that it uses."""
+    """A plan, and the observations and records that it uses."""
 
     plan: Plan
     snapshot: Snapshot | None
@@ -64,7 +69,7 @@ class PlanDecision:
 
 
 def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe the clusters and plan against `snapshot`, which was read under the lease."""
+    """Observe clusters and plan against `snapshot`, which was read under the lease."""
     with pause_garbage_collection():
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
 
@@ -75,7 +80,7 @@ def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision
     Warn if the plan has differences and the state is a restored old copy.
     """
     work.invocation.tell("reading the state")
-    remembered = read_recorded(work)
+    remembered = read_recorded_state(work)
     with pause_garbage_collection():
         decided = _observe_and_plan(work, remembered, wanted or PlanOptions())
         if decided.plan.actions or decided.plan.drift:
@@ -86,7 +91,7 @@ def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision
 def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanDecision:
     snapshot = remembered.snapshot
 
-    def may_lack(inventory: Inventory) -> frozenset[str]:
+    def find_optional_clusters(inventory: Inventory) -> frozenset[str]:
         return (
             frozenset()
             if wanted.is_destroy
@@ -94,14 +99,18 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
         )
 
     seen = observe(
-        work.providers, work.clusters_to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell
+        work.providers,
+        work.clusters_to_read,
+        remembered.record,
+        find_optional=find_optional_clusters,
+        tell=work.invocation.tell,
     )
     record = remembered.settle(seen)
     request, inventory = _build_plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
         work.invocation.tell("looking into object storage")
-        stored, lost = find_mountables(work.providers, work.loaded.desired, record, seen)
-        recoveries = find_recoverables(work.providers, work.loaded.desired, seen)
+        stored, lost = find_mountable_topics(work.providers, work.loaded.desired, record, seen)
+        recoveries = find_recoveries(work.providers, work.loaded.desired, seen)
         request = replace(request, stored=replace(stored, recoveries=recoveries))
         inventory = mark_lost_topics(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
@@ -109,9 +118,14 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
     to_measure = planner.list_topics_to_measure(draft)
     measures: Measures = {}
     if to_measure:
-        cut, lacking = find_truncated_topics(draft.actions), may_lack(seen.inventory)
+        cut, optional_clusters = find_truncated_topics(draft.actions), find_optional_clusters(seen.inventory)
         measures = measure(
-            work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
+            work.providers,
+            to_measure,
+            with_groups=True,
+            committed=cut,
+            optional=optional_clusters,
+            tell=work.invocation.tell,
         )
         if cut:
             from reconciler.operations.steps.transitions import add_diverged_records  # noqa: PLC0415 - rarely needed
@@ -170,7 +184,7 @@ def _find_last_applied_commit(
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Data for the first line of a displayed plan."""
+    """Data for the first line of a printed plan."""
 
     topics: int
     clusters: int
@@ -182,7 +196,7 @@ class PlanHeader:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A finished plan with data for its display."""
+    """A plan with data for its display."""
 
     plan: Plan
     header: PlanHeader
@@ -191,11 +205,11 @@ class PlanResult:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """Return the plan as JSON, with invisible characters escaped."""
+        """Return the plan as JSON with invisible characters escaped."""
         return encode_plan(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
-        """Return the gravest error for the exit code. `None` if nothing in `fails` occurred."""
+        """Return the gravest error for the exit code; `None` if nothing in `fails` occurred."""
         if self.plan.errors:
             return combine_errors(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
@@ -209,12 +223,12 @@ class PlanResult:
 
 Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
-"""Values of `--fail-on`. Errors always fail, because they make the plan incomplete."""
+"""Values of `--fail-on`. Errors always fail."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
 
 
 def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
-    """Parse comma-separated values of `--fail-on`. An empty list means the default."""
+    """Parse comma-separated values of `--fail-on`; empty means the default."""
     named = [word.strip() for text in words for word in text.split(",")]
     for word in named:
         if word not in FAILS:
@@ -223,7 +237,7 @@ def parse_fail_on(words: Sequence[str]) -> frozenset[Fails]:
 
 
 class BlockedPlanError(BlockedError):
-    """A guard blocks the plan or a part of it. `planned` is for display."""
+    """A guard blocks the plan, or a part. `planned` is for display."""
 
     def __init__(self, planned: PlanResult) -> None:
         self.planned = planned
@@ -252,7 +266,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
 
 
 def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
-    """Add display data to a plan."""
+    """Add data for display to a plan."""
     snapshot = decided.snapshot
     header = PlanHeader(
         topics=decided.seen.topics,
@@ -285,7 +299,7 @@ def _return_message(_address: Address, message: str) -> str:
 def choose_verdict(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _return_message
 ) -> ReconcilerError | None:
-    """Return the error for a run's exit code. Actions left to other processes do not fail.
+    """Return the error for a run's exit code. Actions left to other processes do not count.
 
     `add_place` adds file and line to a rejection.
     """

@@ -59,7 +59,7 @@ def run_once(
 def run_repeatedly(
     reach: SiteOptions, interval_s: float, *, only: Sequence[str] = (), report: Callable[[Event], None], stop: Stop
 ) -> Iterator[PassResult]:
-    """Run passes at intervals of `interval_s` until stopped, and yield their results."""
+    """Run a pass every `interval_s` seconds until stopped, and yield the results."""
     names = _select_jobs(only)
     site = _open_site(reach)
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
@@ -146,7 +146,7 @@ class _MaintenancePass:
             self.jobs.run_distributed, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named
         )
         jobs: dict[str, Mapping[str, Callable[[], MaintenanceJobResult]]] = {}
-        # Replicas depend on this pass's uploads to all clusters.
+        # Replicas need this pass's uploads of all clusters.
         last = [name for name in self.names if name == _REPLICAS]
         for names in ([name for name in self.names if name not in last], last):
             for cluster in self._yield_until_stop(clusters if names else ()):
@@ -252,7 +252,7 @@ CLUSTER_JOBS: Final = (
     "sweep",
     _REPLICAS,
 )
-"""Jobs in execution order: scrub restores lost objects before retention. Platforms skip unsupported jobs."""
+"""Jobs in order: scrub restores lost objects before retention. Platforms skip unsupported jobs."""
 JOBS: Final = (MIRROR, *CLUSTER_JOBS)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import LIFECYCLES
-from reconciler.manifests.load import explain_origin
+from reconciler.manifests.load import find_field_origins
 from reconciler.operations.clusters.mounts import UnmountedTopic, find_unmounted_topics
 from reconciler.operations.clusters.namespaces import QuotaUsage, compute_quota_usage, read_quota_limits
 from reconciler.operations.plan import PlanDecision, plan_unlocked
@@ -25,7 +25,7 @@ from reconciler.operations.steps.effective import (
 )
 from reconciler.operations.steps.invocation import Invocation, Select, load_files
 from reconciler.operations.steps.observe import ObservedClusters, observe
-from reconciler.operations.steps.recorded import read_recorded
+from reconciler.operations.steps.recorded import read_recorded_state
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import count_partitions
@@ -51,34 +51,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """One resource in files, state and clusters."""
+    """A resource in files, state and clusters."""
 
     address: Address
     desired: Resource | None
     recorded: Recorded | None
     observed: Observed | None
     source: str | None
-    """File and line of the declaration, such as `manifests/topics.yaml:88`."""
+    """Declaration, such as `manifests/topics.yaml:88`."""
     hidden: NotAuthorizedError | None = None
-    """Error if the principal may not see the resource. Then `observed` is `null`."""
+    """Error if the principal may not see the resource; `observed` is `null` then."""
 
     unmounted: UnmountedTopic | None = None
-    """Set if a Mounting unmounts the topic, and the topic is missing or was replaced."""
+    """Set if a Mounting unmounts the topic, which is missing or was replaced."""
     owner: ResourceOwner | None = None
     is_ours: bool = False
     is_rule: bool = False
-    """Whether the namespace exists only as a name prefix, on a platform without namespaces."""
+    """Whether the namespace is only a name prefix, on a platform without namespaces."""
     quotas: tuple[QuotaUsage, ...] = ()
-    """Use of a namespace's quotas. Empty unless the address was requested."""
+    """Use of a namespace's quotas; empty unless its address was requested."""
 
     @property
     def is_known(self) -> bool:
-        """Whether files, state or cluster contain the resource, including hidden ones."""
+        """Whether files, state or cluster have the resource, even if hidden."""
         return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
 def show(invocation: Invocation, select: Select, address: str | None) -> tuple[ResourceView, ...]:
-    """Return one resource, or all."""
+    """Return the views of one resource, or of all."""
     work = open_work(invocation, select, is_reader=True)
     rows = _build_views(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
@@ -98,7 +98,7 @@ def show_plan(path: Path) -> SavedPlan:
 
 
 def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
-    """Return the error for an unknown address, with a similar one."""
+    """Build the error for an unknown address, with a similar one."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
         hint=format_suggestion(find_similar(address, known), then="List what there is with: reconciler show"),
@@ -106,7 +106,7 @@ def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
 
 
 def add_link_mirrors(desired: Desired) -> Desired:
-    """Return declared resources with the mirrors of declared links."""
+    """Return declared resources, including the mirrors of declared links."""
     derived: dict[Address, DeclaredResource] = {}
     for item in desired.values():
         if isinstance(item.resource, MirrorLink):
@@ -124,7 +124,7 @@ def build_view(
     unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
 ) -> ResourceView:
-    """Return one resource in files, state and clusters."""
+    """Return a resource in files, state and clusters."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
     is_other = observed is not None and last is not None and is_recreated(last, observed)
@@ -166,7 +166,7 @@ def _find_owner(
 
 
 def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
-    remembered = read_recorded(work)
+    remembered = read_recorded_state(work)
     names = (
         work.clusters_to_read
         if only is None
@@ -190,7 +190,7 @@ def _build_views(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedResource:
-    """What `explain` shows about one resource."""
+    """Explanation of one resource."""
 
     shown: ResourceView
     origins: Mapping[str, str]
@@ -199,7 +199,7 @@ class ExplainedResource:
     effective_origins: Mapping[str, str]
     """Config → an address with `file:line`, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
-    """Current tiering of a topic. Empty if the topic was never tiered."""
+    """Current tiering of a topic; empty if never tiered."""
     tiering_planned: tuple[TieringRow, ...]
     acls: tuple[AclRow, ...]
     actions: tuple[Action, ...]
@@ -253,7 +253,7 @@ def _build_tiering_rows(
 
 def _find_origins(work: Work, shown: ResourceView) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
-    written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
+    written = find_field_origins(work.loaded, shown.address) if shown.desired is not None else {}
     return dict(sorted({**recorded, **written, **dict(_find_rule_origins(shown, written))}.items()))
 
 
@@ -273,7 +273,7 @@ def _compute_effective_configs(work: Work, decided: PlanDecision, address: Addre
 
 
 def _find_config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:
-    written = {origin: explain_origin(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
+    written = {origin: find_field_origins(work.loaded, Address(origin)) for origin in {row.origin for row in rows}}
     for row in rows:
         names = (f"spec.properties.{name}" for name, config in CONFIG_DEFAULTS.items() if config == row.key)
         paths = (f"spec.configs.{row.key}", *names)
@@ -287,7 +287,7 @@ Shape: TypeAlias = Literal["state", "cluster", "storage", "action"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a graph. `name` is unique."""
+    """A node of a graph, with a unique `name`."""
 
     name: str
     shape: Shape
@@ -295,19 +295,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow of a graph, with its label."""
+    """A labeled arrow of a graph."""
 
     start: str
     end: str
     label: str = ""
     condition: str = ""
-    """Condition of a verb that has several possible results."""
+    """Condition of a verb with several results."""
     by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A verb that users often try in a state that rejects it."""
+    """A verb that is often tried in a state that rejects it."""
 
     state: str
     verb: str
@@ -347,7 +347,7 @@ def draw_lifecycle(name: str) -> Picture:
 
 
 def draw_workspace(invocation: Invocation, select: Select) -> Picture:
-    """Draw declared clusters, links and mounted topics. Contacts no cluster."""
+    """Draw declared clusters, links and mounted topics."""
     loaded = load_files(invocation, select)
     clusters = {
         item.resource.metadata.name: item.resource

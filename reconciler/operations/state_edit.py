@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEdit:
-    """Options and callbacks of commands that edit the state."""
+    """Options of commands that edit the state."""
 
     invocation: Invocation
     select: Select
@@ -45,10 +45,10 @@ class RecordEdit:
     lock_timeout_s: float
     stop: Stop
     show: Callable[[Plan], None] | None = None
-    """Receives the plan of a dry run, which changes nothing."""
+    """Receives the plan of a dry run."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Apply orders to the record if `confirm` accepts their plan. Return the plan."""
+        """Plan orders and apply them to the record if `confirm` accepts the plan. Return the plan."""
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
         confirmed = plan_record_orders(self.invocation, orders, snapshot.record)
@@ -90,9 +90,9 @@ def state_rm(
     recursive: bool,
     confirm: Callable[[tuple[tuple[Address, Recorded], ...]], bool],
 ) -> tuple[Address, ...]:
-    """Remove resources from the state, but not from clusters. `recursive` includes resources below `patterns`.
+    """Remove resources from the state, but not from clusters. `recursive` includes those below `patterns`.
 
-    Owner marks on clusters are removed. An unreachable cluster causes a warning.
+    Owner marks on clusters are removed.
     """
     for pattern in patterns:
         if "*" in pattern and not recursive:
@@ -109,7 +109,7 @@ def state_rm(
 def state_mv(
     surgery: RecordEdit, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
 ) -> tuple[ReaddressOrder, ...]:
-    """Rename a recorded resource, or a namespace with its contents. `confirm` receives all renames."""
+    """Rename a recorded resource, or a namespace with contents. `confirm` receives all renames."""
     order = ReaddressOrder(Address(before), Address(after))
     forbidden = explain_forbidden_move(order.before, order.after)
     if forbidden is not None:
@@ -129,7 +129,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StateRepair:
-    """Result of `state repair`. `repair` is `None` if none was needed."""
+    """Result of `state repair`; `repair` is `None` if the state is healthy."""
 
     repair: Repair | None
     kept: str | None = None
@@ -138,7 +138,7 @@ class StateRepair:
 def state_repair(
     invocation: Invocation, select: Select, choice: RepairChoice, *, confirm: Callable[[Repair], bool]
 ) -> StateRepair:
-    """Rebuild the lockfile from snapshots and run files. `confirm` receives the repair."""
+    """Rebuild the lockfile from snapshots and runs, after confirmation."""
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
         remains = read_state_files(site.state, threads.map)
@@ -152,7 +152,7 @@ def state_repair(
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
 ) -> UnlockResult:
-    """Free a dead run's lease. Without `run`, first wait for a full unchanged lease."""
+    """Free a dead run's lease. Without `run`, wait for a full lease without a change."""
     site = open_state(invocation, select)
     current = read_lockfile(site.state, owner=site.owner)
     lease = current.lockfile.lease if current is not None else None

@@ -26,12 +26,12 @@ from reconciler.resources.inventory import DeclaredResource, Desired, Record, Re
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_serial, read_snapshot_runs
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_snapshot_at, read_snapshot_runs
 
 
 @dataclass(frozen=True, slots=True)
 class StateListing:
-    """Owned resources of a workspace. `lineage` is `None` before the first apply."""
+    """Owned resources; `lineage` is `null` before the first apply."""
 
     url: str
     lineage: str | None
@@ -41,14 +41,14 @@ class StateListing:
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """One resource in its last applied version."""
+    """A resource in its last applied version."""
 
     address: str
     recorded: Recorded
 
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
-    """Return the owned resources, in plan order."""
+    """Return owned resources in plan order."""
     site = open_state(invocation, select, is_reader=True)
     snapshot = read_state(site)
     if snapshot is None:
@@ -58,7 +58,7 @@ def state_list(invocation: Invocation, select: Select) -> StateListing:
 
 
 def state_show(invocation: Invocation, select: Select, address: str) -> StateEntry:
-    """Return one resource in its last applied version."""
+    """Return a resource in its last applied version."""
     snapshot = read_state(open_state(invocation, select, is_reader=True))
     record: Record = snapshot.record if snapshot else {}
     recorded = record.get(Address(address))
@@ -68,7 +68,7 @@ def state_show(invocation: Invocation, select: Select, address: str) -> StateEnt
 
 
 def not_recorded_error(address: str, record: Record) -> UserError:
-    """Return the error for an unrecorded address, with a similar one."""
+    """Build the error for an unrecorded address, with a similar one."""
     return UserError(f"{address} is not recorded", hint=suggest_recorded(address, record))
 
 
@@ -91,7 +91,7 @@ class HistoryRow:
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
     settled_by: str | None = None
-    """Later run that recorded the changes of an interrupted run."""
+    """Later run that recorded this interrupted run's changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class History:
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
-    """Return the newest `limit` snapshots, or all. Costs one LIST, and two reads each."""
+    """Return the newest `limit` snapshots, or all."""
     site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
@@ -146,21 +146,21 @@ _NAMES: Final = frozenset({"metadata.name", "metadata.namespace", "metadata.clus
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """A resource with different records."""
+    """A resource that differs between two states."""
 
     address: Address
     change: Literal["created", "deleted", "changed"]
     fields: tuple[Change, ...]
-    """Changed values by field, such as `partitions` or `configs.retention.ms`."""
+    """Changed fields, such as `partitions` or `configs.retention.ms`."""
     facts: tuple[Change, ...]
     """Changes of `ownership`, `protect`, `incarnation` or `physicalName`."""
     origins: tuple[Change, ...]
-    """Changed origins of values, by field. `null` if the resource itself sets the value."""
+    """Changed origins of values, by field; `null` is the resource itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """Differences of two states, in plan order."""
+    """Differences of two states in plan order."""
 
     before: Snapshot
     after: Snapshot
@@ -168,7 +168,7 @@ class StateDiff:
 
 
 def state_diff(invocation: Invocation, select: Select, serial: int, other: int | None = None) -> StateDiff:
-    """Compare state `serial` with `other`, by default the current state."""
+    """Compare state `serial` with `other`, by default the current one."""
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
     warn_of_outdated(site, current.lockfile)
@@ -178,7 +178,7 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
 
 
 def read_current(site: Site) -> Snapshot:
-    """Return the current state."""
+    """Return the current state. Raises `UserError` before the first apply."""
     current = read_state(site)
     if current is None:
         raise UserError(f"{site.state.url} holds no state yet", hint="The first apply makes one.")
@@ -187,11 +187,11 @@ def read_current(site: Site) -> Snapshot:
 
 def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
     """Return the state of a serial. Serial 0 is empty."""
-    return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
+    return Snapshot(current.lineage, 0) if serial == 0 else read_snapshot_at(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:
-    """Return the resources whose records differ, in plan order. Run ids are ignored."""
+    """Return the differing resources in plan order. Run ids are ignored."""
     differences = (
         _compare_resource(address, before.get(address), after.get(address))
         for address in sorted(before.keys() | after.keys(), key=build_sort_key)
@@ -268,9 +268,9 @@ def plan_rollback(invocation: Invocation, select: Select, serial: int, *, out: P
 
 
 def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_reader: bool = False) -> Work:
-    """Open a workspace whose desired resources are those of an earlier state.
+    """Open a workspace that desires the resources of an earlier state.
 
-    Of the files, only `reconciler.yaml` is read. Connections use the current state.
+    Only `reconciler.yaml` is read. Connections use the current state.
     """
     site = open_state(invocation, select, is_reader=is_reader)
     if serial == 0:
@@ -304,7 +304,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
 
 
 def restore_desired(then: Record, now: Record, serial: int) -> Desired:
-    """Return recorded resources as desired ones, with the same effective values."""
+    """Return the resources of `then` as desired ones, with the same effective values."""
     return {
         address: DeclaredResource(_restore_resource(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()

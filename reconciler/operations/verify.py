@@ -34,7 +34,7 @@ _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 @dataclass(frozen=True, slots=True)
 class TopicComparison:
-    """Result of comparing two logs."""
+    """Result of comparing two topics."""
 
     left: Address
     right: Address
@@ -58,7 +58,7 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirror:
-    """A stopped mirror, which is an ordinary topic and not compared."""
+    """A stopped mirror. It is an ordinary topic, and not compared."""
 
     mirror: Address
     by: str | None
@@ -66,7 +66,7 @@ class StoppedMirror:
 
 @dataclass(frozen=True, slots=True)
 class LinkComparison:
-    """Comparison of a link's mirrors with their sources."""
+    """Comparisons of a link's mirrors with their sources."""
 
     link: Address
     mirrors: tuple[TopicComparison, ...]
@@ -75,7 +75,7 @@ class LinkComparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether at least one mirror was compared, and all are equal."""
+        """Whether mirrors were compared, and all are equal."""
         return bool(self.mirrors) and not self.failed and all(mirror.is_equal for mirror in self.mirrors)
 
     @property
@@ -106,7 +106,7 @@ class LinkComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Options of a comparison. `deep` reads every record instead of stored digests."""
+    """Options of a comparison. `deep` reads records instead of stored digests."""
 
     deep: bool
     report: Callable[[Event], None]
@@ -114,7 +114,7 @@ class VerifyOptions:
 
 
 def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> TopicComparison:
-    """Compare two logs, or a mirror with its source. A mirror may start at a later offset."""
+    """Compare two topics, or a mirror with its source. A mirror may start at a later offset."""
     site = reach.open_site()
     try:
         ours = parse_topic_address(left)
@@ -129,7 +129,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
 
 
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
-    """Compare a link's mirrors with their sources, except stopped ones. A failure does not stop the others."""
+    """Compare a link's mirrors with their sources, except stopped ones. Failures do not stop other comparisons."""
     site = reach.open_site()
     links, name = require_links(get_address_provider(site, link)), full_name_of(link)
     seen = links.list_links()
@@ -315,7 +315,7 @@ def _find_unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerErr
     except RetryableError as error:
         return {cluster: error}
     except UserError:
-        pass  # Each mirror reports this error itself.
+        pass  # each comparison reports this error
     return {}
 
 
@@ -385,13 +385,13 @@ STAYS: Final = (
 
 
 def describe_foreign(foreign: Sequence[ForeignRecords]) -> str:
-    """Describe number and positions of foreign records."""
+    """Describe number and offsets of foreign records."""
     count = sum(foreign_range.records for foreign_range in foreign)
     named = list_first([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
     return f"{pluralize(count, 'record')} ({named})"
 
 
 def describe_differences(differing: tuple[PartitionComparison, ...]) -> str:
-    """Describe which partitions differ, and how."""
+    """Describe how partitions differ."""
     named = [f"partition {partition.partition} ({', '.join(partition.differences)})" for partition in differing]
     return list_first(named, _SHOWN_NAMES, grouping="")

@@ -1,4 +1,4 @@
-"""Find problems in the files of a state."""
+"""Find problems in a state's files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PART: Final = re.compile(rf"{RUNS_PREFIX}([^/]+)/(?:(run|result)|journal/(\d{{6
 _EPOCH: Final = re.compile(rb'"epoch"\s*:\s*(\d{1,15})\b')
 _STATE_NAME: Final = re.compile(rb"state/(\d{12})-[0-9a-f]{12}\.json\.gz")
 _LENGTH: Final = 4096
-"""Bytes to read for an epoch, from the start of a journal page or the end of `run.json`."""
+"""Bytes to read for an epoch: the start of a journal page, or the end of `run.json`."""
 
 
 class ParallelMap(Protocol):
-    """A `map` that may call the function in parallel."""
+    """A possibly parallel `map`."""
 
     def __call__(self, function: Callable[[T], R], things: Iterable[T], /) -> Iterable[R]:
         """Yield the results in order."""
@@ -39,13 +39,13 @@ class ParallelMap(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunTrace:
-    """Files in one run's folder."""
+    """Files of one run."""
 
     run: str
     file_bytes: int | None
     last_page: int
     epoch: int = 0
-    """Epoch of the run's last write; 0 if unknown."""
+    """Epoch of the last write; 0 if unknown."""
     has_result: bool = False
 
 
@@ -59,7 +59,7 @@ class StateFiles:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has no files of a state."""
+        """Whether no file of a state exists."""
         return self.stored is None and not self.snapshots and not self.runs
 
     @property
@@ -75,13 +75,13 @@ class StateFiles:
 
     @property
     def named_serial(self) -> int:
-        """Serial of the lockfile's snapshot, even if that is damaged; 0 if none."""
+        """Serial of the lockfile's snapshot, even a damaged one; 0 if none."""
         match = _STATE_NAME.search(self.stored.body) if self.stored is not None else None
         return int(match[1]) if match else 0
 
     @property
     def highest_serial(self) -> int:
-        """Highest serial of any snapshot, even a damaged one."""
+        """Highest serial of any snapshot, including damaged ones; 0 if none."""
         return self.snapshots[0].serial if self.snapshots else 0
 
 
@@ -122,7 +122,7 @@ def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _read_epoch(store: ObjectStore, trace: RunTrace) -> int:
-    """If the last page is truncated, read the previous one."""
+    """Read the previous page if the last one is truncated."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
@@ -143,15 +143,14 @@ def _find_epochs(body: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Symptoms:
-    """Problems of a state, one sentence each; empty if the state is healthy."""
+    """Problems of a state, one sentence each; empty if healthy."""
 
     problems: tuple[str, ...] = ()
     lockfile: Lockfile | None = None
-    """`None` if the lockfile cannot be read."""
     is_current: bool = False
-    """Whether the lockfile is the newest version, so that its lease is valid."""
+    """Whether no newer lockfile existed, so that the lease is valid."""
 
-    def check_unheld(self) -> None:
+    def check_lease_free(self) -> None:
         """Raise `LeaseError` if a process holds the lease of the newest lockfile."""
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
@@ -162,7 +161,7 @@ class Symptoms:
 
 
 def find_symptoms(store: ObjectStore, remains: StateFiles, owner: Owner) -> Symptoms:
-    """Return the problems of a state."""
+    """Check lockfile, snapshots and open run of a state."""
     if remains.is_empty:
         return Symptoms()
     if remains.stored is None:
@@ -174,13 +173,13 @@ def find_symptoms(store: ObjectStore, remains: StateFiles, owner: Owner) -> Symp
     except UserError as error:
         return Symptoms((error.message,))
     check_owner(Owner(lockfile.workspace, lockfile.environment), owner, store.url)
-    old = _prove_age(store, lockfile, remains)
+    old = _explain_outdated(store, lockfile, remains)
     if old is not None:
         return Symptoms((f"{store.url}/{KEY} is an old copy: {old}",), lockfile)
     return Symptoms(_find_broken_files(store, lockfile), lockfile, is_current=True)
 
 
-def _prove_age(store: ObjectStore, lockfile: Lockfile, remains: StateFiles) -> str | None:
+def _explain_outdated(store: ObjectStore, lockfile: Lockfile, remains: StateFiles) -> str | None:
     why = prove_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
@@ -203,7 +202,6 @@ def _find_broken_files(store: ObjectStore, lockfile: Lockfile) -> tuple[str, ...
 
 
 _LINEAGE: Final = re.compile(rb'"lineage":"([^"\\]+)"')
-"""Snapshots have sorted keys, so the lineage is near the start."""
 _GZIP: Final = 31
 
 

@@ -1,7 +1,6 @@
-"""The journal of a run: entries, files, and progress of actions.
+"""The journal of a run: entries, files and progress.
 
-An entry is valid once its object is complete; the next writer replaces a truncated last object by compare-and-swap.
-Entries that arrive during a write are written together in the next object.
+Entries are valid once their object is complete. The next writer replaces a truncated last object by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 
 
 async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
-    """Retry `write` until the store answers; raise errors that a retry cannot fix.
+    """Retry `write` until the store answers. Errors that no retry fixes are raised.
 
-    `write` must check the lease, and recognize its own earlier write if the response was lost.
+    `write` must check the lease, and recognize its own earlier write after a lost response.
 
     Raises:
         LeaseError: The lease was lost.
@@ -62,7 +61,7 @@ async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
 
 
 _MAX_IDS_PER_ENTRY: Final = 500
-"""Limits the longest entry to far less than a mebibyte."""
+"""Keeps entries far below one mebibyte."""
 
 
 class _Entry(BaseModel):
@@ -70,7 +69,7 @@ class _Entry(BaseModel):
 
 
 class RunTakenOver(_Entry):
-    """Another run writes the journal from this object on; the previous writer must stop."""
+    """Another run continues the journal from this object; the previous writer must stop."""
 
     type: Literal["takeover"] = "takeover"
     run: str
@@ -78,25 +77,25 @@ class RunTakenOver(_Entry):
 
 
 class Intent(_Entry):
-    """An action begins; its outcome is unknown until an end is recorded."""
+    """An action begins. Its outcome is unknown until its end is recorded."""
 
     type: Literal["intent"] = "intent"
     id: str
 
 
 class ActionEnded(_Entry):
-    """An action is complete and durable. Implements `Finished` of planning.recording."""
+    """An action is complete. Implements `Finished` of planning.recording."""
 
     type: Literal["done"] = "done"
     id: str
     incarnation: str | None = None
     physical_name: str | None = None
     is_settled: bool = False
-    """Whether a later run found the action complete, without a result from the platform."""
+    """Whether a later run observed the result, because the platform's answer is missing."""
 
 
 class ActionRefused(_Entry):
-    """An action failed. With `is_made`, only its resource's access rules are missing."""
+    """An action failed. `is_made`: only the access rules of its resource are missing."""
 
     type: Literal["failed"] = "failed"
     id: str
@@ -108,7 +107,7 @@ class ActionRefused(_Entry):
 
 
 class ActionSkipped(_Entry):
-    """An action was not attempted because an action that it depends on failed."""
+    """An action was not attempted, because one that it depends on failed."""
 
     type: Literal["skipped"] = "skipped"
     id: str
@@ -116,14 +115,14 @@ class ActionSkipped(_Entry):
 
 
 class RunDetached(_Entry):
-    """The run ended early and leaves these actions to a later run."""
+    """The run ended early; a later run executes these actions."""
 
     type: Literal["detached"] = "detached"
     left: tuple[str, ...]
 
 
 class RunClosed(_Entry):
-    """The last entry. `superseded` means that another run settled this run."""
+    """The last entry. `superseded`: another run settled this one."""
 
     type: Literal["closed"] = "closed"
     status: Literal["done", "partial", "superseded"]
@@ -135,7 +134,7 @@ AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
 
 
 def build_detached_entries(left: Sequence[str]) -> list[RunDetached]:
-    """Return entries for the actions that a run leaves, split to fit into objects."""
+    """Return entries for actions left to a later run, each small enough for an object."""
     return [
         RunDetached(left=tuple(left[at : at + _MAX_IDS_PER_ENTRY])) for at in range(0, len(left), _MAX_IDS_PER_ENTRY)
     ]
@@ -145,13 +144,13 @@ FORMAT: Final = "reconciler.journal/1"
 _NAME: Final = re.compile(r"(\d{6,})\.json")
 _LOGGER: Final = logging.getLogger("reconciler.journal")
 _MAX_ENTRIES_BYTES: Final = (1 << 20) - (1 << 10)
-"""Limits an object to less than a mebibyte."""
+"""Keeps objects below one mebibyte."""
 _ATTEMPTS: Final = 2
-"""The second attempt detects whether the first was stored although its response was lost."""
+"""The second attempt detects a stored first one whose response was lost."""
 
 
 class Page(BaseModel):
-    """One object of a journal."""
+    """One object of a journal, with several entries."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -163,13 +162,13 @@ class Page(BaseModel):
     entries: tuple[AnyEntry, ...]
 
     def to_bytes(self) -> bytes:
-        """Return the object's body."""
+        """Return the stored bytes."""
         return orjson.dumps(self.model_dump(mode="json"))
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """The objects of a run's journal, in order."""
+    """A run's journal: its objects in order."""
 
     run: str
     pages: tuple[Page, ...] = ()
@@ -181,17 +180,17 @@ class JournalContents:
 
     @property
     def next_seq(self) -> int:
-        """Number of the next object."""
+        """Number for the next object."""
         return len(self.pages) + 1
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last entry is a `RunClosed`."""
+        """Whether the journal ends with `RunClosed`."""
         return any(isinstance(entry, RunClosed) for entry in self.entries)
 
 
 def journal_key(run: str, seq: int) -> str:
-    """Return the key of an object of a run's journal."""
+    """Return the key of a journal object in the store."""
     return f"{_build_prefix(run)}{seq:06}.json"
 
 
@@ -213,7 +212,7 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Close the journal of an abandoned run. A living writer fails at its next object."""
+    """Close an abandoned run's journal, so that a living writer fails at its next object."""
     while not (written := read_journal(store, run)).is_closed:
         entries = (RunClosed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=create_nonce(), entries=entries)
@@ -222,7 +221,7 @@ def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
 
 
 class Holder(Protocol):
-    """A process that holds the lease under which a journal is written."""
+    """Holder of the lease under which a journal is written."""
 
     @property
     def store(self) -> ObjectStore:
@@ -230,7 +229,7 @@ class Holder(Protocol):
 
     @property
     def lockfile(self) -> Lockfile:
-        """The last lockfile that the holder wrote."""
+        """The lockfile last written by the holder."""
 
     @property
     def run(self) -> str:
@@ -240,8 +239,8 @@ class Holder(Protocol):
         """Raise `LeaseError` if the lease may be lost."""
 
 
-async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
-    """Write a takeover entry as the next object of a dead run's journal; return the preceding journal."""
+async def take_over_journal(lease: Holder, effects: Effects, run: str) -> JournalContents:
+    """Append a takeover entry to a dead run's journal; return the preceding journal."""
     written = await effects.run_blocking(lambda: read_journal(lease.store, run))
     if written.is_closed:
         return written
@@ -257,7 +256,7 @@ async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContent
 
 
 class Journal:
-    """Writes a run's journal while it holds the lease."""
+    """Writes a run's journal under its lease."""
 
     def __init__(self, lease: Holder, effects: Effects, run: str, *, next_seq: int = 1) -> None:
         self._lease = lease
@@ -269,7 +268,7 @@ class Journal:
         self._broken: Exception | None = None
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Return once `entries` are durable.
+        """Append entries; return once they are durable.
 
         Raises:
             LeaseError: Another run took over the lease.
@@ -329,7 +328,7 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
         except LostRaceError:
             pass
         except RetryableError:
-            # The store may apply this write later; the next attempt detects it.
+            # The store may still apply this write; the next attempt detects that.
             if attempt == _ATTEMPTS - 1 and not _is_filled(store, key):
                 raise
         else:
@@ -404,13 +403,13 @@ _PARALLEL_READS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """Plan of a run (`run.json`), written once before its first action."""
+    """Plan of a run (`run.json`), written before its first action."""
 
     run: str
     command: str
     plan_digest: str
     actions: tuple[Mapping[str, Any], ...]
-    """Complete actions in plan order, so that any machine can settle or finish them."""
+    """Actions in plan order, with all data to settle or finish them on any machine."""
     workspace: str
     environment: str | None
     base_serial: int
@@ -423,7 +422,7 @@ class RunFile:
     who: str | None = None
     ci_url: str | None = None
     approved_digest: str | None = None
-    """Digest of the approved plan; the run may do less."""
+    """Digest of the approved plan, of which the run may execute a part."""
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
     started: str = ""
@@ -440,16 +439,16 @@ class ResultFile:
     failed: tuple[dict[str, str], ...]
     """Each has `id`, `error` and `hint`."""
     skipped: tuple[dict[str, str], ...]
-    """Each has `id` and `because`, the failed action that it depends on."""
+    """Each has `id` and `because`, the failed action."""
     not_started: tuple[str, ...]
     in_doubt: tuple[str, ...] = ()
-    """Actions that failed with unknown outcome. They keep the run open."""
+    """Failed actions with unknown outcome, which keep the run open."""
     ended: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Fields of a `result.json` that later runs need."""
+    """Fields of `result.json` that later runs need."""
 
     status: str
     serial: int
@@ -458,17 +457,17 @@ class RunEnd:
 
 
 def run_key(run: str) -> str:
-    """Return the key of a run's `run.json`."""
+    """Return the key of `run.json`."""
     return f"{RUNS_PREFIX}{run}/run.json"
 
 
 def result_key(run: str) -> str:
-    """Return the key of a run's `result.json`."""
+    """Return the key of `result.json`."""
     return f"{RUNS_PREFIX}{run}/result.json"
 
 
 def write_run(store: ObjectStore, run: RunFile) -> None:
-    """Write `run.json`. Raises `UserError` if a run with this id exists."""
+    """Write `run.json`. Raises `UserError` if the run exists."""
     _create_file(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **_to_fields(run)}))
 
 
@@ -493,7 +492,7 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
 
 
 def read_run_end(store: ObjectStore, run: str) -> RunEnd | None:
-    """Return a run's end from its `result.json`; `None` if missing or unreadable."""
+    """Read how a run ended from `result.json`; `None` if missing or unreadable."""
     stored = store.get(result_key(run))
     if stored is None:
         return None
@@ -507,9 +506,9 @@ def read_run_end(store: ObjectStore, run: str) -> RunEnd | None:
 
 
 def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile], bool]) -> tuple[RunFile, ...]:
-    """Return the latest runs by descending epoch, including killed ones: one LIST, and a GET per run.
+    """Return the latest runs, including killed ones, newest epoch first: one LIST, and a GET per run.
 
-    Run ids are time-ordered, so reading stops at the first run that is too old.
+    Reading stops at the first run that is too old.
     """
     end = "/run.json"
     keys = (listed.key for listed in store.list(RUNS_PREFIX) if listed.key.endswith(end))
@@ -526,7 +525,7 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
 
 
 def read_completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
-    """Return the ids of a run's finished actions, from its result or journal; empty if unreadable."""
+    """Return ids of a run's finished actions, from its result or journal; empty if unreadable."""
     end = read_run_end(store, run)
     ended_ids = frozenset(() if end is None else end.done)
     if end is not None and end.is_whole:
@@ -538,7 +537,7 @@ def read_completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
 
 
 def require_run(store: ObjectStore, run: str) -> RunFile:
-    """Return a run's `run.json`. Raises `UserError` if the file is missing or unreadable."""
+    """Read `run.json`. Raises `UserError` if it is missing or unreadable."""
     file = read_run(store, run)
     if file is None or file.run != run:
         raise UserError(
@@ -561,7 +560,7 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
             message = f"{store.url}/{key} exists already"
             raise UserError(message, hint="Every run has its own id: run the command again.") from error
         except RetryableError:
-            # If the response was lost, the retry finds our own body or writes it once.
+            # After a lost response, the retry finds this body or writes it once.
             if not left:
                 raise
         else:
@@ -570,21 +569,21 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Progress of a run."""
+    """Record and unfinished actions of a run."""
 
     record: Record
     done: tuple[str, ...]
     in_doubt: tuple[Action, ...]
-    """Actions in plan order that began and have no recorded end."""
+    """Actions without a recorded end that began, in plan order."""
     remaining: tuple[Action, ...]
-    """Actions in plan order that did not begin, or were stopped."""
+    """Actions that did not begin or were stopped, in plan order."""
     is_closed: bool
 
 
-def fold_run(
+def compute_run_progress(
     base: Record, actions: Sequence[Action], written: JournalContents, further: Sequence[Entry] = ()
 ) -> RunProgress:
-    """Return a run's progress from its journal and `further` entries, ignoring unknown actions."""
+    """Compute a run's progress from its journal and `further` entries. Unknown actions are ignored."""
     by_id = {action.id: action for action in actions}
     record: dict[Address, Recorded] = dict(base)
     open_ids: set[str] = set()
@@ -619,7 +618,7 @@ def fold_run(
 
 
 RunEnding: TypeAlias = Literal["stopped", "detached"]
-"""`stopped`: on request. `detached`: the run leaves its actions to another run."""
+"""`stopped` on request, or `detached`: another run executes the remaining actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,23 +633,23 @@ class UnfinishedRun:
 
     @property
     def parting(self) -> RunEnding | None:
-        """How the run ended early; `None` if it crashed."""
+        """How the run ended early; `None` after a crash."""
         last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, RunTakenOver)), None)
         if not isinstance(last, RunDetached):
             return None
         return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
     def compute_progress(self, *, further: Sequence[Entry] = ()) -> RunProgress:
-        """Return the run's progress as if `further` entries were in its journal."""
-        return fold_run(self.base, self.actions, self.written, further)
+        """Return the progress as if the journal had `further` entries."""
+        return compute_run_progress(self.base, self.actions, self.written, further)
 
     def with_journal(self, written: JournalContents) -> UnfinishedRun:
-        """Return a copy of the run with another journal."""
+        """Return a copy with another journal."""
         return replace(self, written=written)
 
 
 def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | None:
-    """Return the open run of a lockfile. Raises `UserError` if its files are damaged."""
+    """Return a lockfile's open run, or `None`. Raises `UserError` if its files are damaged."""
     opened = lockfile.open_run
     if opened is None:
         return None
@@ -661,10 +660,10 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
             f"and the state is #{lockfile.serial}",
             hint="Files of two states were mixed. `reconciler state repair` shows which files belong together.",
         )
-    return read_unfinished(store, file)
+    return read_run_with_journal(store, file)
 
 
-def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
+def read_run_with_journal(store: ObjectStore, file: RunFile) -> UnfinishedRun:
     """Return a run, open or closed, with its journal and initial record."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
@@ -674,7 +673,7 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
 
 
 def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
-    """Reject a journal that lacks actions of the run's result: a continuation would repeat them."""
+    """Reject a journal that lacks actions of `result.json`, because a continuation would repeat them."""
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
@@ -690,7 +689,7 @@ def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StateAdvance:
-    """Commits after a plan was approved, and their last run, if known."""
+    """Commits after a plan was approved, and the run of the last one, if known."""
 
     approved: int
     now: int
@@ -706,7 +705,7 @@ class StateAdvance:
 
 
 def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
-    """Return the commits after the state with this serial and sha256; `None` if there are none."""
+    """Return the commits after the approved serial and sha256; `None` if there are none."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
         return None
@@ -716,11 +715,11 @@ def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: Obj
     return StateAdvance(serial, snapshot.serial, run.run, run.command, run.who, run.started)
 
 
-# A later commit proves that the lockfile is an old copy. A snapshot does not: its run may have died before the commit.
+# Only a later commit proves that the lockfile is an old copy. A later snapshot may be uncommitted.
 
 
-def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
-    """Return the proof that the lockfile is an old copy, or `None`. Without `rows`, this costs one LIST."""
+def explain_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
+    """Explain why a lockfile is an old copy; `None` if it is not."""
     why = prove_outdated(store, lockfile, list_snapshots(store) if rows is None else rows)
     if why is None:
         return None
@@ -732,7 +731,7 @@ def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
 
 def check_lockfile_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> None:
     """Raise `UserError` if the lockfile is an old copy."""
-    outdated = find_outdated(store, lockfile, rows)
+    outdated = explain_outdated(store, lockfile, rows)
     if outdated is not None:
         raise UserError(
             outdated,
@@ -742,7 +741,7 @@ def check_lockfile_current(store: ObjectStore, lockfile: Lockfile, rows: Sequenc
 
 
 def prove_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow]) -> str | None:
-    """Return the proof that a lockfile is an old copy, or `None`; `rows` are newest first."""
+    """Explain from the newest-first `rows` why a lockfile is an old copy; `None` if it is not."""
     if rows and rows[0].serial >= lockfile.serial + 2:
         return f"{rows[0].key} was written"
     proofs = (_prove_commit(store, lockfile, row) for row in rows if row.serial == lockfile.serial + 1)
@@ -763,10 +762,10 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Use the open run's journal, because a run that only settled it has no `run.json`."""
+    """Read the open run's journal too: a run that only settles that run has no `run.json`."""
     if lockfile.open_run is None:
         return 0
     try:
         return max((page.epoch for page in read_journal(store, lockfile.open_run.run).pages), default=0)
     except UserError:
-        return 0  # the resume reports the error
+        return 0  # resuming the run reports the error

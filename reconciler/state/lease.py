@@ -1,7 +1,6 @@
 """The lease of a state: acquire, renew, commit, take over.
 
-One lock serializes all writes of the lockfile, so every write renews the lease. Deadlines start when the last confirmed
-write was sent.
+Every write of the lockfile renews the lease. Deadlines count from the sending of the last confirmed write.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LockfileMovedError(Exception):
-    """The lockfile has a newer state from our earlier write, so the prepared snapshot does not follow it."""
+    """An earlier write of this process changed the state, so the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:
@@ -49,31 +48,31 @@ def keep_unchanged(lockfile: Lockfile) -> Lockfile:
 
 
 def close_run(lockfile: Lockfile) -> Lockfile:
-    """Return the lockfile without its open run."""
+    """Return a copy without the open run."""
     return lockfile.model_copy(update={"open_run": None})
 
 
 def with_free_lease(lockfile: Lockfile) -> Lockfile:
-    """Return the lockfile with a free lease; an open run stays open."""
+    """Return a copy with a free lease; an open run stays open."""
     return lockfile.with_free_lease()
 
 
 def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
-    """Return the lockfile without its open run, and with a free lease."""
+    """Return a copy with a free lease and without the open run."""
     return close_run(lockfile).with_free_lease()
 
 
 def set_pointer(
     base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Set the pointer to a snapshot that follows `base`. Raises `LockfileMovedError` if `current` has another state."""
+    """Point to a snapshot that follows `base`. Raises `LockfileMovedError` if the state of `current` differs."""
     if current.state != base.state:
         raise LockfileMovedError
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
 def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
-    """Write a snapshot. Its key contains its digest, so other content there is damaged and replaced."""
+    """Write a snapshot. The key contains its digest, so other content there is damaged and is replaced."""
     try:
         store.swap(key, body, expected=None)
     except LostRaceError:
@@ -82,7 +81,7 @@ def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
 
 
 def lost_lease_error(current: StoredLockfile | None, url: str) -> LeaseError:
-    """Return the error for a lease that another process took, or whose lockfile is missing."""
+    """Build the error for a lease that was taken over, or whose lockfile is missing."""
     if current is None:
         return LeaseError(
             f"{url}/{KEY} was deleted while this run held its lease",
@@ -101,11 +100,11 @@ def lost_lease_error(current: StoredLockfile | None, url: str) -> LeaseError:
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 _SOON_S: Final = 0.1
-"""Seconds. A renewal that is due this soon runs at once, because a sleep may end early."""
+"""A renewal due within these seconds runs at once, because a sleep may end early."""
 
 
 class Lease:
-    """A lease that this process holds, from `acquire` until `close`, `release` or its loss."""
+    """A lease held by this process, from `acquire` until `close`, `release` or its loss."""
 
     def __init__(self, store: ObjectStore, effects: Effects, taken: StoredLockfile, *, sent: float) -> None:
         self._store = store
@@ -122,7 +121,7 @@ class Lease:
 
     @property
     def lockfile(self) -> Lockfile:
-        """The lockfile that was last written."""
+        """The lockfile last written."""
         return self._current.lockfile
 
     @property
@@ -155,15 +154,15 @@ class Lease:
             raise self._lost
 
     def start_renewing(self) -> None:
-        """Renew the lease on a separate thread until it ends."""
+        """Renew the lease on a separate thread until its end."""
         self._end_renewing = self._effects.run_on_thread(self._renew_forever)
 
     async def read_snapshot(self) -> Snapshot:
-        """Return the current state."""
+        """Read the current state."""
         return await self._effects.run_blocking(lambda: read_snapshot_of(self._store, self.lockfile))
 
     async def open_run(self, run: RunFile, commit: str | None = None) -> None:
-        """Write `run.json`, then open the run. Await this before any action."""
+        """Write `run.json`, then record the run as open. Await this before any action."""
 
         def write() -> int:
             self.check()
@@ -175,7 +174,7 @@ class Lease:
         await retry_until_answered(self._effects, write)
 
     async def store_commit(self, commit: str | None) -> None:
-        """Store the git commit of files whose apply changed nothing; `None` keeps the stored commit."""
+        """Store the git commit of an apply that changed nothing; `None` keeps the stored one."""
         if commit not in {None, self.lockfile.commit}:
             await retry_until_answered(
                 self._effects,
@@ -187,20 +186,20 @@ class Lease:
         await retry_until_answered(self._effects, lambda: self._write(self._store, keep_unchanged))
 
     async def commit(self, record: Record, *, settles: str | None = None) -> int:
-        """Commit `record` and return the serial. The caller must not change `record` meanwhile.
+        """Commit `record`, which must not change meanwhile; return the serial.
 
-        `settles` is the open run whose results `record` includes.
+        `settles` is the earlier run whose results `record` includes.
         """
         return await self._effects.run_blocking(lambda: self._commit(record, keep_unchanged, settles))
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
-        """Close the open run and commit `record`, but do not free the lease. `None` keeps the state."""
+        """Commit `record` and close the open run, but keep the lease. `None` keeps the state."""
         return await retry_until_answered(self._effects, lambda: self._finish(record, close_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """Commit `record`, close the run and free the lease in one swap. `None` keeps the state.
 
-        With `keeps_run` the run stays open, because actions remain.
+        `keeps_run` leaves the run open, because actions remain.
 
         Raises:
             LeaseError: The lease was lost; nothing was written.
@@ -213,7 +212,7 @@ class Lease:
             self._stop_renewing()
 
     async def release(self) -> None:
-        """Free the lease of a run that did nothing, unless the lease is lost or free."""
+        """Free the lease without a commit, unless it is lost or free."""
         if self._lost is None:
             await self.close(None, keeps_run=True)
         self._stop_renewing()
@@ -228,7 +227,7 @@ class Lease:
             await self.release()
             return
         try:
-            if self._lost is None:  # a single attempt, because the store may reject all writes
+            if self._lost is None:  # one attempt, because the store may reject all writes
                 await self._effects.run_blocking(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
@@ -256,7 +255,7 @@ class Lease:
             self._end_renewing = None
 
     async def _renew_forever(self, effects: Effects) -> None:
-        store = copy(self._store)  # a separate client, which other requests cannot block
+        store = copy(self._store)  # a client that other requests cannot block
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
@@ -321,7 +320,7 @@ class Lease:
             lock.release()
 
     def _find_own_write(self, store: ObjectStore, after: Lockfile) -> StoredLockfile:
-        """Only this process writes under its epoch."""
+        """A lockfile with this epoch can only come from this process."""
         try:
             current = read_lockfile(store)
         except UserError as error:
@@ -330,7 +329,7 @@ class Lease:
         before = self._current.lockfile
         if current is not None and current.lockfile.lease.epoch == before.lease.epoch:
             return current
-        # The store may have applied our final write before another process took the free lease.
+        # The store may have applied the final write before another process took the free lease.
         is_safe = current is not None and after.state in (before.state, current.lockfile.state)
         if current is not None and is_safe and after.lease.status == "free":
             return StoredLockfile(after, current.version)
@@ -346,7 +345,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseWait:
-    """The holder of a lease, and the time that the caller has waited."""
+    """Holder of a lease, and seconds that the caller has waited."""
 
     run: str
     who: str
@@ -365,7 +364,7 @@ class LeaseWait:
 
 @dataclass(frozen=True, slots=True)
 class TakeoverNotice:
-    """The run whose lease was taken over, and the seconds since its last write."""
+    """Run whose lease was taken over, and seconds since its last write."""
 
     run: str
     who: str
@@ -379,7 +378,7 @@ Notice: TypeAlias = LeaseWait | TakeoverNotice
 
 
 def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
-    """Describe what the holder of a lease is doing, from its run's files."""
+    """Describe the progress of a lease's holder, from its run's files."""
     opened, run = lockfile.open_run, lockfile.lease.run
     if opened is None:
         return "planning"
@@ -393,23 +392,23 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Measures in seconds how long a lease has not changed."""
+    """Measures how long a lease has not changed."""
 
     nonce: str | None = None
     since: float = 0.0
 
-    def idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
-        """Return the minimum seconds without a change; `sent` and `answered` are the times of the read."""
+    def measure_idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
+        """Return the minimum seconds without a change. `sent` and `answered` are the times of the read."""
         if lockfile.nonce != self.nonce:
             self.nonce, self.since = lockfile.nonce, answered
         return max(0.0, sent - self.since)
 
 
 _SLICE_S = 0.5
-"""Longest sleep in seconds before a stop request is noticed."""
+"""Longest sleep in seconds between checks for a stop request."""
 _NOTICE_S = 30.0
 _TAKE_ATTEMPTS = 3
-"""Attempts without a response before `acquire` fails."""
+"""`acquire` fails after this many attempts without a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +419,7 @@ class Claim:
     run: str
     who: str
     lineage: str
-    """Lineage of a new state; used only for the first lockfile."""
+    """Lineage for the first lockfile."""
     ci_url: str | None = None
     terms: LeaseTerms = field(default_factory=LeaseTerms)
 
@@ -435,7 +434,7 @@ def _never_stopped() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasePatience:
-    """Timeout for a held lease, callback for notices, and check for a stop request."""
+    """Time limit for a held lease, callback for notices, and check for a stop request."""
 
     lock_timeout_s: float = 600.0
     tell: Callable[[Notice], None] = ignore_notice
@@ -443,11 +442,11 @@ class LeasePatience:
 
 
 async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: LeasePatience | None = None) -> Lease:
-    """Take the lease once it is free, or has not changed for its full duration; start its renewals.
+    """Take the lease once it is free or has not changed for its full duration, and start renewals.
 
     Raises:
-        LeaseError: Another run held the lease until the timeout.
-        UserError: The state is lost, damaged or another owner's, or its store ignores conditional writes.
+        LeaseError: Another run held the lease until the time limit.
+        UserError: The state is lost or damaged, has another owner, or its store ignores conditional writes.
         InterruptedRunError: A stop was requested.
     """
     return await _Acquisition(store, effects, claim, patience or LeasePatience()).run()
@@ -483,7 +482,7 @@ class _Acquisition:
                 lease = await self._adopt_write(current)
             elif self._is_takeable(current.lockfile, sent):
                 await self.effects.run_blocking(partial(check_lockfile_current, self.store, current.lockfile))
-                lease = await self._try_to_take(self._next_lockfile(current.lockfile), expected=current)
+                lease = await self._try_to_take(self._build_next_lockfile(current.lockfile), expected=current)
             else:
                 lease = None
                 await self._wait(current.lockfile)
@@ -494,15 +493,15 @@ class _Acquisition:
     def _is_takeable(self, lockfile: Lockfile, sent: float) -> bool:
         if lockfile.lease.status == "free":
             return True
-        self.silent_s = self.watch.idle_s(lockfile, sent=sent, answered=self.effects.read_clock())
+        self.silent_s = self.watch.measure_idle_s(lockfile, sent=sent, answered=self.effects.read_clock())
         return self.silent_s >= lockfile.lease.lease_s
 
     async def _create(self) -> Lease | None:
-        """Create the first lockfile, unless one disappeared during the wait."""
+        """Create the first lockfile, unless an existing one disappeared meanwhile."""
         check_not_vanished(self.store, has_seen=self.has_seen)
-        return await self._try_to_take(await self._first_lockfile(), expected=None)
+        return await self._try_to_take(await self._build_first_lockfile(), expected=None)
 
-    async def _first_lockfile(self) -> Lockfile:
+    async def _build_first_lockfile(self) -> Lockfile:
         problems = await self.effects.run_blocking(self.store.find_violated_conditions)
         if problems:
             raise UserError(
@@ -521,7 +520,7 @@ class _Acquisition:
             nonce=create_nonce(),
         )
 
-    def _next_lockfile(self, lockfile: Lockfile) -> Lockfile:
+    def _build_next_lockfile(self, lockfile: Lockfile) -> Lockfile:
         return lockfile.model_copy(
             update={"lease": self._build_entry(epoch=lockfile.lease.epoch + 1), "nonce": create_nonce()}
         )
@@ -565,7 +564,7 @@ class _Acquisition:
         return current is not None and current.lockfile.nonce in self.unanswered
 
     async def _adopt_write(self, own_write: StoredLockfile) -> Lease:
-        """Renew once, because a stored write does not prove that the lease is still held."""
+        """Renew once: the stored write does not prove that the lease is still held."""
         sent = self.unanswered[own_write.lockfile.nonce]
         lease = Lease(self.store, self.effects, own_write, sent=sent.at)
         await lease.renew()

@@ -1,7 +1,7 @@
-"""`lockfile.json`: the only mutable object of a state, and the durations of a lease.
+"""`lockfile.json`, the only mutable object of a state, and the durations of a lease.
 
-Acquisition changes the object, so later commits of the previous holder fail. It is never deleted, because a new one
-would restart the epochs that fence previous holders.
+Acquisition changes the object, so commits of the previous holder fail. It is never deleted, because that would restart
+the epochs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StatePointer(_LockfileModel):
 
 
 class LeaseEntry(_LockfileModel):
-    """The holder of the lease. `epoch` counts holders; `beat` counts writes of this epoch."""
+    """Holder of the lease. `epoch` counts holders, `beat` the holder's writes."""
 
     epoch: int = Field(ge=1)
     status: Literal["free", "held"]
@@ -46,7 +46,7 @@ class LeaseEntry(_LockfileModel):
     lease_s: float = Field(gt=0)
     run: str | None = None
     holder: str | None = None
-    """Nonce of the acquisition, which distinguishes two processes of one run."""
+    """Nonce that distinguishes two processes of one run."""
     who: str | None = None
     ci_url: str | None = None
     since: str | None = None
@@ -60,14 +60,14 @@ class LeaseEntry(_LockfileModel):
 
 
 class OpenRun(_LockfileModel):
-    """A run that began and is not closed."""
+    """A run that is not closed."""
 
     run: str
     plan_digest: str
 
 
 class Lockfile(_LockfileModel):
-    """The content of `lockfile.json`."""
+    """Content of `lockfile.json`."""
 
     format: Literal["reconciler.lockfile/1"] = FORMAT
     lineage: str = Field(min_length=1)
@@ -79,7 +79,7 @@ class Lockfile(_LockfileModel):
     open_run: OpenRun | None
     nonce: str = Field(min_length=1)
     commit: _Commit | None = None
-    """Git commit of the files last applied, even if that changed nothing."""
+    """Git commit of the last applied files, even if nothing changed."""
 
     @model_validator(mode="after")
     def _check_serial(self) -> Lockfile:
@@ -90,7 +90,7 @@ class Lockfile(_LockfileModel):
         return self
 
     def with_beat(self) -> Lockfile:
-        """Return the next version, with an incremented beat and a new nonce."""
+        """Return the next version, with the next beat and a new nonce."""
         lease = self.lease.model_copy(update={"beat": self.lease.beat + 1})
         return self.model_copy(update={"lease": lease, "nonce": create_nonce()})
 
@@ -109,7 +109,7 @@ class Lockfile(_LockfileModel):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The workspace and environment to which a state belongs."""
+    """Workspace and environment of a state."""
 
     workspace: str
     environment: str | None = None
@@ -121,17 +121,17 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class StoredLockfile:
-    """A lockfile, and its version for the next swap."""
+    """A lockfile, with its version for the next swap."""
 
     lockfile: Lockfile
     version: Version
 
 
 def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLockfile | None:
-    """Return the lockfile; `None` if the state has none."""
+    """Read the lockfile; `None` before the first apply."""
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
-        stored = store.get(KEY)  # a concurrent first apply may have created it
+        stored = store.get(KEY)  # a concurrent first apply may have created the lockfile
         if stored is None:
             raise _lost_error(store)
     if stored is None:
@@ -143,7 +143,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLo
 
 
 def check_not_vanished(store: ObjectStore, *, has_seen: bool) -> None:
-    """Raise `UserError` if a lockfile existed before and is missing."""
+    """Raise `UserError` if a lockfile was seen before and is missing now."""
     if has_seen:
         raise _lost_error(store, "it was there a moment ago")
 
@@ -200,10 +200,10 @@ _LONGEST_POLL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """Durations in seconds, derived from the lease duration.
+    """Durations in seconds, derived from that of the lease.
 
-    The holder renews six times per lease. It starts no action after two thirds without a renewal, and stops after five
-    sixths. Another process takes over after a full lease without a change.
+    The holder renews six times per lease. Without renewal, it starts no action after two thirds of a lease, and stops
+    after five sixths. Other processes take over after a full lease without a change.
     """
 
     lease_s: float = 90.0
@@ -225,5 +225,5 @@ class LeaseTerms:
 
     @property
     def poll_s(self) -> float:
-        """Interval at which other processes read a held lease."""
+        """Interval at which waiting processes read a held lease."""
         return min(_LONGEST_POLL_S, self.lease_s / 10)

@@ -1,6 +1,6 @@
 """Repair or unlock a state: build a new lockfile from snapshots and runs.
 
-`plan_repair` only reads. `write_repair` copies the old lockfile and swaps in the new one, unless another process wrote.
+`plan_repair` only reads. `write_repair` copies the old lockfile, then replaces it unless another process wrote it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from reconciler.state.journal import (
     read_open_run,
     read_run,
     read_run_end,
-    read_unfinished,
-    take_over,
+    read_run_with_journal,
+    take_over_journal,
 )
 from reconciler.state.lease import Lease, LeaseWatch, store_snapshot
 from reconciler.state.lockfile import (
@@ -40,7 +40,7 @@ from reconciler.state.lockfile import (
     check_owner,
     read_lockfile,
 )
-from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_next_snapshot, read_row
+from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_next_snapshot, read_row_snapshot
 
 if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects
@@ -51,7 +51,7 @@ RESTORE: Final = "Restore it from a backup or the bucket's versions"
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The run that wrote last; `file` is `None` if its `run.json` is missing or damaged."""
+    """The run that wrote last. `file` is `None` if `run.json` is missing or damaged."""
 
     run: str
     file: RunFile | None = None
@@ -59,13 +59,13 @@ class LastRun:
 
     @property
     def begun(self) -> int:
-        """Serial of the state on which the run began; 0 if unknown."""
+        """Serial at the start of the run; 0 if unknown."""
         return self.file.base_serial if self.file is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LastSerial:
-    """The highest serial that any file proves, and the proof. Its snapshot may be lost."""
+    """The highest known serial, and the file that names it. The snapshot may be lost."""
 
     serial: int
     why: str = ""
@@ -77,13 +77,13 @@ class RepairBase:
 
     snapshot: Snapshot
     damaged: tuple[str, ...] = ()
-    """Why newer states cannot be read, newest first."""
+    """Why newer states are unreadable, newest first."""
     is_older: bool = False
-    """Whether the user chose this state although a newer one is readable."""
+    """Whether a newer state is readable, but the user chose this one."""
 
 
 def find_last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
-    """Return the run that wrote last, or `None`."""
+    """Return the run with the highest epoch, or `None`."""
     latest = [
         LastRun(trace.run, read_run(store, trace.run), read_run_end(store, trace.run))
         for trace in remains.runs
@@ -93,7 +93,7 @@ def find_last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
 
 
 def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun | None) -> LastSerial:
-    """Return the highest serial that any file of the state names."""
+    """Return the highest serial in any file of the state."""
     candidates = [LastSerial(remains.highest_serial), LastSerial(remains.named_serial, f"{KEY} names it")]
     if last is not None:
         candidates.append(LastSerial(last.begun, f"run {shorten_run_id(last.run)} began on it"))
@@ -110,14 +110,14 @@ def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun |
 def find_newest_base(
     store: ObjectStore, remains: StateFiles, last: LastRun | None, far: LastSerial, *, lineage: str
 ) -> RepairBase:
-    """Return the newest readable state; the empty state if none was written."""
+    """Return the newest readable state; empty if none was written."""
     damaged = list(_find_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
         good: list[Snapshot] = []
         for row in remains.snapshots:
             if row.serial == serial:
                 try:
-                    good.append(read_row(store, row))
+                    good.append(read_row_snapshot(store, row))
                 except NewerFormatError:
                     raise
                 except UserError as error:
@@ -142,7 +142,7 @@ def find_chosen_base(
         raise UserError(message, hint=f"Existing states: {_list_serials(remains.snapshots)}.")
     if len(rows) > 1:
         raise _ambiguous_error(rows[0].serial, (row.key for row in rows))
-    return _check_newer(store, remains, read_row(store, rows[0]), far)
+    return _check_newer(store, remains, read_row_snapshot(store, rows[0]), far)
 
 
 def _check_newer(store: ObjectStore, remains: StateFiles, snapshot: Snapshot, far: LastSerial) -> RepairBase:
@@ -150,7 +150,7 @@ def _check_newer(store: ObjectStore, remains: StateFiles, snapshot: Snapshot, fa
     damaged: list[str] = []
     for row in newer:
         try:
-            read_row(store, row)
+            read_row_snapshot(store, row)
         except NewerFormatError:
             raise
         except UserError as error:
@@ -201,7 +201,7 @@ class ForgottenRun:
 
     run: str
     actions: tuple[str, ...]
-    """Ids of planned actions, or of finished actions if only the result exists."""
+    """Ids of planned actions; of finished ones if only `result.json` exists."""
     command: str = ""
     who: str | None = None
     started: str | None = None
@@ -217,7 +217,7 @@ class ForgottenRun:
 
 
 def list_forgotten_runs(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[ForgottenRun, ...]:
-    """Return the runs that began on `serial` or later, earliest first. A state of this serial lacks their work."""
+    """Return the runs since `serial`, whose work that state lacks, earliest first."""
     forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
         file = read_run(store, trace.run)
@@ -236,7 +236,7 @@ def _find_runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], se
 
 @dataclass(frozen=True, slots=True)
 class UnsettledWork:
-    """Work of the open run that the next apply settles. `unreadable` is the error if the work is unknown."""
+    """Work of the open run, which the next apply settles. `unreadable` is the error if the work is unknown."""
 
     run: str
     in_doubt: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ class UnlockResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockRequest:
-    """Request to free a lease. If `run`, the dead run, is `None`, wait for a full lease without a change."""
+    """Request to free the lease of `run`, which is dead. If `run` is `None`, wait for a full lease without a change."""
 
     owner: Owner | None = None
     run: str | None = None
@@ -268,7 +268,7 @@ class UnlockRequest:
 
 
 async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) -> UnlockResult:
-    """Free the lease: at once if the dead run is named, otherwise after a full lease without a change.
+    """Free the lease: at once if a dead run is named, otherwise after a full lease without a change.
 
     Raises:
         LeaseError: The holder is alive, or is another run.
@@ -282,12 +282,12 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
             return UnlockResult(was_free=True)
         lockfile = current.lockfile
         if lockfile.lease.status == "free":
-            doubt = await effects.run_blocking(partial(_find_doubt, store, lockfile))
+            doubt = await effects.run_blocking(partial(_find_unsettled_work, store, lockfile))
             return UnlockResult(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
         if wanted.run is None and first is not None and lockfile.nonce != first.nonce:
             raise _alive_error(lockfile)
         first = lockfile
-        idle = watch.idle_s(lockfile, sent=sent, answered=effects.read_clock())
+        idle = watch.measure_idle_s(lockfile, sent=sent, answered=effects.read_clock())
         if _is_dead(lockfile, wanted.run, idle):
             lease = await _take_lease(store, effects, current, wanted)
             if lease is not None:
@@ -337,8 +337,8 @@ async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> Unloc
     async with lease:
         if before.open_run is not None:
             with suppress(UserError):  # `UnlockResult.doubt` reports an unreadable journal
-                await take_over(lease, effects, before.open_run.run)
-        doubt = await effects.run_blocking(lambda: _find_doubt(lease.store, before))
+                await take_over_journal(lease, effects, before.open_run.run)
+        doubt = await effects.run_blocking(lambda: _find_unsettled_work(lease.store, before))
     return UnlockResult(
         was_free=False,
         run=before.lease.run,
@@ -349,7 +349,7 @@ async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> Unloc
     )
 
 
-def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
+def _find_unsettled_work(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
     if lockfile.open_run is None:
         return None
     run = lockfile.open_run.run
@@ -385,32 +385,32 @@ class RepairChoice:
     """The user's choices for a repair."""
 
     snapshot: str | None = None
-    """Serial or key of the state from which to continue if the newest is lost."""
+    """Serial or key of the state to continue from, if the newest is lost."""
     without_run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Problems of a state, and the lockfile that repairs them."""
+    """Problems of a state, and the new lockfile."""
 
     problems: tuple[str, ...]
     base: Snapshot
     lockfile: Lockfile
     body: bytes | None
-    """A new snapshot: an older state with a new serial, or one rebuilt from a journal."""
+    """New snapshot: an older state with a new serial, or a state rebuilt from a journal."""
     rebuilt_from: str | None
     forgotten: tuple[ForgottenRun, ...]
     abandoned_run: str | None
-    """Run whose unfinished work the repair abandons."""
+    """Run whose remaining work is abandoned."""
     stored: StoredObject | None
     former_lineage: str | None = None
-    """Lineage of the lockfile if all snapshots have another lineage."""
+    """Lineage of the old lockfile if all snapshots have another one."""
 
 
 def plan_repair(
     store: ObjectStore, remains: StateFiles, owner: Owner, choice: RepairChoice, *, lineage: str
 ) -> Repair | None:
-    """Return the repair of a state; `None` if it has no problems. `lineage` is used if no file has one.
+    """Return the repair of a state; `None` if healthy. `lineage` is used if no file has one.
 
     Raises:
         UserError: The state has another owner or a newer version, or the user must choose.
@@ -419,7 +419,7 @@ def plan_repair(
     symptoms = find_symptoms(store, remains, owner)
     if not symptoms.problems:
         return None
-    symptoms.check_unheld()
+    symptoms.check_lease_free()
     lockfile = symptoms.lockfile
     known = choose_lineage(store, remains, lockfile) if lockfile is not None else lineage
     planner = _RepairPlanner(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
@@ -439,7 +439,7 @@ def plan_repair(
 
 
 def write_repair(store: ObjectStore, repair: Repair) -> str | None:
-    """Write the repair; return the key of the old lockfile's copy.
+    """Write the repair; return the key of the old lockfile's copy, if any.
 
     Raises:
         LeaseError: Another process wrote the lockfile.
@@ -547,10 +547,10 @@ class _RepairPlanner:
         if is_ended and not is_closed:
             message = f"the journal of run {last.run} is truncated: the run ended, and its journal does not record it"
             raise UserError(message, hint=RESTORE)
-        # The base may contain all work of a closed run, and the run's own base may be missing.
+        # `base` may contain all work of a closed run, and the snapshot on which the run began may be missing.
         if is_closed and not base.damaged and (base.is_older or is_ended or not _is_based_on(last.file, base)):
             return None
-        unfinished = read_unfinished(self._store, last.file)
+        unfinished = read_run_with_journal(self._store, last.file)
         if (
             is_closed
             and base.damaged
@@ -578,7 +578,7 @@ class _RepairPlanner:
         )
 
     def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
-        """Write an older state under a new serial, because serials only increase."""
+        """Give an older state a new serial, because serials only increase."""
         top = self._last_serial.serial
         if rebuilt is not None:
             return encode_next_snapshot(replace(base, serial=top), rebuilt.file.run, rebuilt.compute_progress().record)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
 _RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+(?:,"settles":"([^"\\]*)")?}\Z')
-"""End of a snapshot. Keys are sorted, so the run is found without parsing the resources."""
+"""End of a snapshot. Sorted keys put the run there, so the resources need no parsing."""
 _TAIL: Final = 512
 _LEVEL: Final = 6
 _RESTORE: Final = (
@@ -37,7 +37,7 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A stored state. Serial 0 is the empty state; it has no object and no `sha256`."""
+    """A stored state. Serial 0 is the empty state, without object and `sha256`."""
 
     lineage: str
     serial: int
@@ -46,15 +46,14 @@ class Snapshot:
     run: str = ""
     key: str = ""
     previous: str | None = None
-    """Key of the previous snapshot. It shows which of two snapshots with one serial was committed."""
+    """Key of the previous snapshot, which tells committed from uncommitted snapshots of the same serial."""
     bytes: int = 0
     lockfile: Lockfile | None = field(default=None, compare=False)
-    """The lockfile that named the snapshot, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """A stored snapshot. Two have the same serial if a run died before its commit."""
+    """A stored snapshot. If a run died before its commit, two have the same serial."""
 
     serial: int
     key: str
@@ -62,13 +61,13 @@ class SnapshotRow:
 
 
 def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
-    """Return the current state without a lock; `None` before the first apply."""
+    """Read the current state without a lock; `None` before the first apply."""
     lockfile = read_lockfile(store, owner=owner)
     return None if lockfile is None else read_snapshot_of(store, lockfile.lockfile)
 
 
 def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
-    """Return the snapshot that a lockfile names."""
+    """Read a lockfile's snapshot."""
     pointer = lockfile.state
     if pointer is None:
         return Snapshot(lockfile.lineage, 0, lockfile=lockfile)
@@ -84,8 +83,8 @@ def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     return replace(snapshot, lockfile=lockfile)
 
 
-def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
-    """Return the state committed as `serial`. `current` saves a read if it has this serial."""
+def read_snapshot_at(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
+    """Read the state committed as `serial`. `current` saves the read of its own serial."""
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
         return current
@@ -97,11 +96,11 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
     if len(keys) > 1:
         later = [_read_previous(store, row) for row in rows if row.serial == serial + 1]
         keys = [key for key in keys if key in later] or keys
-    return read_row(store, SnapshotRow(serial, keys[0], 0), lineage=current.lineage)
+    return read_row_snapshot(store, SnapshotRow(serial, keys[0], 0), lineage=current.lineage)
 
 
-def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
-    """Return the snapshot of a history row."""
+def read_row_snapshot(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
+    """Read the snapshot of a row."""
     snapshot = _read_parsed(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
@@ -111,7 +110,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
-    """Return the record with this serial and sha256; empty for serial 0."""
+    """Read the record with this serial and digest; empty for serial 0."""
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
@@ -134,14 +133,14 @@ def list_snapshots(store: ObjectStore) -> tuple[SnapshotRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRuns:
-    """The run that wrote a snapshot, and the open run whose results it includes."""
+    """The run that wrote a snapshot, and the earlier run whose results it includes, if any."""
 
     run: str
     settles: str | None = None
 
 
 def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
-    """Return the runs of a snapshot without parsing its resources; `None` if unreadable."""
+    """Read the runs of a snapshot without parsing resources; `None` if unreadable."""
     try:
         plain = gzip.decompress(_fetch_body(store, row.key))
         match = _RUN.search(plain[-_TAIL:])
@@ -154,7 +153,7 @@ def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | N
 
 
 def read_run_id(store: ObjectStore, row: SnapshotRow) -> str | None:
-    """Return the id of the run that wrote a snapshot; `None` if unreadable."""
+    """Read the id of the run that wrote a snapshot; `None` if unreadable."""
     runs = read_snapshot_runs(store, row)
     return None if runs is None else runs.run
 
@@ -164,7 +163,7 @@ def encode_snapshot(
 ) -> tuple[StatePointer, bytes]:
     """Return pointer and body of the snapshot after a lockfile's. Equal records give equal bytes.
 
-    `settles` is the open run whose results it includes.
+    `settles` is the earlier run whose results `record` includes.
     """
     previous = "" if lockfile.state is None else lockfile.state.key
     return encode_next_snapshot(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record, settles=settles)
@@ -266,7 +265,7 @@ def _decode_resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]
 
 
 def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> Mapping[Address, str | None]:
-    """Return the incarnations of recorded resources of a kind, without parsing the resources."""
+    """Read the incarnations of recorded resources of a kind, without parsing resources."""
     lockfile = read_lockfile(store, owner=owner)
     if lockfile is None or lockfile.lockfile.state is None:
         return {}

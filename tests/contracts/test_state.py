@@ -12,7 +12,7 @@ from reconciler.state.journal import read_run, result_key, run_key
 from reconciler.state.lease import LeasePatience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.repair import UnlockRequest, unlock
-from reconciler.state.snapshots import list_snapshots, read_serial, read_snapshot
+from reconciler.state.snapshots import list_snapshots, read_snapshot, read_snapshot_at
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import SHOP, claim, record, run_file
@@ -73,13 +73,13 @@ async def test_every_turn_has_the_next_epoch_and_every_state_the_next_serial(sto
         assert await lease.close(record(f"t{number}")) == number
         assert lockfile_of(store).lease.epoch == number
     assert [row.serial for row in list_snapshots(store)] == [3, 2, 1]
-    assert [sorted(read_serial(store, serial).record) for serial in (1, 2, 3)] == [
+    assert [sorted(read_snapshot_at(store, serial).record) for serial in (1, 2, 3)] == [
         ["topic/west/t1"],
         ["topic/west/t2"],
         ["topic/west/t3"],
     ]
     with pytest.raises(UserError, match="has no state #4"):
-        read_serial(store, 4)
+        read_snapshot_at(store, 4)
 
 
 @simulated

@@ -17,7 +17,7 @@ from reconciler.objectstore import swap
 from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.retry import Backoff
-from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
+from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over_journal
 from reconciler.state.lease import Lease, LeasePatience, acquire
 from reconciler.state.lockfile import StatePointer, read_lockfile
 from reconciler.state.snapshots import list_snapshots, read_snapshot, read_snapshot_of
@@ -60,7 +60,7 @@ class World:
         base = (await lease.read_snapshot()).record
         left = lease.lockfile.open_run
         if left is not None:
-            journal = await take_over(lease, effects, left.run)
+            journal = await take_over_journal(lease, effects, left.run)
             assert journal.entries
             assert (left.run in self.intended) <= any(isinstance(entry, Intent) for entry in journal.entries)
         await lease.open_run(run_file(name, epoch=lease.lockfile.lease.epoch))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.manifests.load import explain_origin, load_manifests
+from reconciler.manifests.load import find_field_origins, load_manifests
 from reconciler.manifests.overlays import Variables
 from reconciler.resources.address import Address
 
@@ -52,7 +52,7 @@ def test_each_value_is_traced_to_the_file_and_the_variable_that_say_it(workspace
         }
     )
     loaded = load_manifests(folder, environment="prod", variables=Variables())
-    assert explain_origin(loaded, Address("topic/west/orders")) == {
+    assert find_field_origins(loaded, Address("topic/west/orders")) == {
         "apiVersion": "overlays/prod/b.yaml:1",
         "kind": "overlays/prod/b.yaml:2",
         "metadata.cluster": "overlays/prod/b.yaml:3",
@@ -69,7 +69,7 @@ def test_each_value_is_traced_to_the_file_and_the_variable_that_say_it(workspace
 def test_a_mirror_is_traced_to_its_entry(workspace: Any, clusters: str) -> None:
     folder = workspace({"manifests/a.yaml": clusters, "manifests/b.yaml": BASE})
     loaded = load_manifests(folder, environment=None, variables=Variables.parse(["partitions=1"], environ={}))
-    assert explain_origin(loaded, Address("mirror/east/w.clicks")) == {
+    assert find_field_origins(loaded, Address("mirror/east/w.clicks")) == {
         "source": "manifests/b.yaml:22",
         "state": "manifests/b.yaml:23",
     }
@@ -77,4 +77,4 @@ def test_a_mirror_is_traced_to_its_entry(workspace: Any, clusters: str) -> None:
 
 def test_what_no_file_declares_has_no_origin(workspace: Any, clusters: str) -> None:
     loaded = load_manifests(workspace({"manifests/a.yaml": clusters}), environment=None, variables=Variables())
-    assert explain_origin(loaded, Address("topic/west/nowhere")) == {}
+    assert find_field_origins(loaded, Address("topic/west/nowhere")) == {}

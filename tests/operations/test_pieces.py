@@ -18,7 +18,7 @@ from reconciler.embedded.segments.head import Partition
 from reconciler.errors import IncompleteError, MissingSparkError, UsageError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.mount_jobs import check_equal
+from reconciler.operations.steps.mount_jobs import check_copy_equal
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import find_excluded_clusters, split_pair
 from reconciler.planning.actions import Estimate, RunJob
@@ -132,10 +132,10 @@ def test_a_copy_that_differs_from_its_source_is_refused_and_one_that_is_behind_i
     ids = iter(f"{number:036}" for number in range(9))
     cluster = EmbeddedCluster.open(cluster.store, now_ms=lambda: 1, new_id=lambda: next(ids))
     source = log_of(cluster, "source", "a", "b", "c")
-    check_equal("mirror:x", source, log_of(cluster, "same", "a", "b", "c"), here())
-    check_equal("mirror:x", source, log_of(cluster, "behind", "a", "b"), here())
+    check_copy_equal("mirror:x", source, log_of(cluster, "same", "a", "b", "c"), here())
+    check_copy_equal("mirror:x", source, log_of(cluster, "behind", "a", "b"), here())
     with pytest.raises(UserError, match="mirror:x: the copy differs from its source in partitions 0"):
-        check_equal("mirror:x", source, log_of(cluster, "other", "a", "x", "c"), here())
+        check_copy_equal("mirror:x", source, log_of(cluster, "other", "a", "x", "c"), here())
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ FENCED = frozenset({"journals_are_fenced", "journals_are_in_order"})
 GROWING = frozenset({"epochs_grow", "serials_grow"})
 
 VARIANTS: Mapping[str, Broken] = {
-    "no fence": Broken(recovery, "take_over", _no_fence, FENCED, "freeze", 27.0, resumes=True),
+    "no fence": Broken(recovery, "take_over_journal", _no_fence, FENCED, "freeze", 27.0, resumes=True),
     "no nonce": Broken(memory, "verify_own_write", _any_body, GROWING | FENCED, "freeze", 27.0),
     "blind retry of swaps": Broken(
         Lease, "_find_own_write", _blindly_again, GROWING, "freeze", 27.0, is_clock_standing=True
@@ -121,7 +121,7 @@ VARIANTS: Mapping[str, Broken] = {
     "done before it is durable": Broken(RunLease, "write", _done_too_early, frozenset({"dependents_wait"}), "crash"),
     "release by deleting": Broken(Lease, "close", _deleting, GROWING, "crash"),
     "expiry by their clock": Broken(
-        LeaseWatch, "idle_s", _by_their_clock, frozenset({"only_the_holder_writes"}), "freeze", 0.5
+        LeaseWatch, "measure_idle_s", _by_their_clock, frozenset({"only_the_holder_writes"}), "freeze", 0.5
     ),
     "doubt taken for nothing": Broken(
         recovery.Recovery, "settle", _looks_nowhere, frozenset({"nothing_is_forgotten"}), "crash"

@@ -12,7 +12,7 @@ from reconciler.state.journal import (
     JournalContents,
     Page,
     UnfinishedRun,
-    fold_run,
+    compute_run_progress,
     journal_key,
     read_journal,
     read_open_run,
@@ -60,11 +60,11 @@ def prefix(found: UnfinishedRun, length: int) -> JournalContents:
 
 def test_folding_a_longer_prefix_knows_what_a_shorter_one_knew() -> None:
     found = whole()
-    before = fold_run(found.base, found.actions, prefix(found, 0))
+    before = compute_run_progress(found.base, found.actions, prefix(found, 0))
     assert before.record == found.base
     assert not before.in_doubt
     for length in range(1, len(found.written.pages) + 1):
-        now = fold_run(found.base, found.actions, prefix(found, length))
+        now = compute_run_progress(found.base, found.actions, prefix(found, length))
         assert now.done[: len(before.done)] == before.done
         assert {action.id for action in now.remaining} <= {action.id for action in before.remaining}
         assert len(now.done) + len(now.in_doubt) + len(now.remaining) == len(found.actions)
@@ -81,7 +81,7 @@ def test_what_a_prefix_folds_into_can_be_written_and_read_as_a_state(data: st.Da
     world = died_at(left_open()[0]).fork()
     lockfile = world.history.lockfile
     assert lockfile is not None
-    record = fold_run(found.base, found.actions, cut).record
+    record = compute_run_progress(found.base, found.actions, cut).record
     pointer, body = encode_snapshot(lockfile, "a#1", record)
     world.state.put(pointer.key, body)
     pointed = lockfile.model_copy(update={"state": pointer, "serial": lockfile.serial + 1})
@@ -93,8 +93,8 @@ def test_what_a_prefix_folds_into_can_be_written_and_read_as_a_state(data: st.Da
 def test_folding_what_is_known_already_changes_nothing(data: st.DataObject) -> None:
     found = whole()
     cut = prefix(found, data.draw(st.integers(0, len(found.written.pages))))
-    once = fold_run(found.base, found.actions, cut)
-    assert fold_run(found.base, found.actions, cut, [e for e in cut.entries if e.type == "done"]) == once
+    once = compute_run_progress(found.base, found.actions, cut)
+    assert compute_run_progress(found.base, found.actions, cut, [e for e in cut.entries if e.type == "done"]) == once
 
 
 @few

@@ -19,7 +19,7 @@ from reconciler.state.journal import (
     RunClosed,
     RunDetached,
     RunFile,
-    fold_run,
+    compute_run_progress,
     read_journal,
     result_key,
     write_result,
@@ -72,7 +72,7 @@ async def _run(
     entries: list[Entry] = [ActionEnded(id=action.id, incarnation=f"id-{action.address}") for action in ended]
     await journal.append([*entries, RunClosed(status="done") if done is None else RunDetached(left=())])
     before = await lease.read_snapshot()
-    record = fold_run(before.record, [create(name) for name in names], read_journal(store, run)).record
+    record = compute_run_progress(before.record, [create(name) for name in names], read_journal(store, run)).record
     await lease.close(record if commits else None, keeps_run=done is not None)
 
 

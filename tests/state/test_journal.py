@@ -25,10 +25,10 @@ from reconciler.state.journal import (
     RunProgress,
     RunTakenOver,
     build_detached_entries,
-    fold_run,
+    compute_run_progress,
     journal_key,
     read_journal,
-    take_over,
+    take_over_journal,
 )
 from reconciler.state.lease import Lease, LeasePatience, acquire
 from tests.planning.short import resource
@@ -144,7 +144,7 @@ async def test_whoever_was_taken_over_finds_its_slot_taken_and_stops() -> None:
     await journal.append(intents("a"))
     slow.freeze(200)
     theirs = await acquire(store, quick, claim("two"), LeasePatience(lock_timeout_s=300))
-    found = await take_over(theirs, quick, "one")
+    found = await take_over_journal(theirs, quick, "one")
     assert [entry.type for entry in found.entries] == ["intent", "takeover"]
     lease._sent = slow.read_clock() + 1000  # its clock stood still: it does not know that it is too late
     with pytest.raises(LeaseError, match="another run has taken over: it wrote entry 2"):
@@ -168,7 +168,7 @@ async def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
     store = Landing()
     late = Page(run="one", seq=1, epoch=1, nonce="late", entries=(Intent(id="a"),))
     lease, effects, _ = await begun(store)
-    found = await take_over(lease, effects, "one")
+    found = await take_over_journal(lease, effects, "one")
     assert found.entries == (Intent(id="a"), RunTakenOver(run="one", who="one@host"))
 
 
@@ -177,7 +177,7 @@ async def test_a_closed_journal_is_not_taken_over() -> None:
     store = MemoryStore()
     lease, effects, journal = await begun(store)
     await journal.append([RunClosed(status="done")])
-    assert (await take_over(lease, effects, "one")).is_closed
+    assert (await take_over_journal(lease, effects, "one")).is_closed
     assert len(written(store)) == 1
 
 
@@ -264,7 +264,7 @@ async def test_of_two_who_find_a_slot_cut_off_one_has_it_and_the_other_is_fenced
     lease, effects, journal = await begun(store)
     await journal.append(intents("a"))
     cut_off(store, "one", 2, how)
-    found = await take_over(lease, effects, "one")
+    found = await take_over_journal(lease, effects, "one")
     assert found.next_seq == 3
     with pytest.raises(LeaseError, match="it wrote entry 2 of our journal"):
         await journal.append(intents("b"))
@@ -300,7 +300,7 @@ def fold(*pages: tuple[Entry, ...], further: tuple[Entry, ...] = ()) -> RunProgr
     written = tuple(
         Page(run="r", seq=seq, epoch=1, nonce="n", entries=entries) for seq, entries in enumerate(pages, start=1)
     )
-    return fold_run(BASE, ACTIONS, JournalContents("r", written), further)
+    return compute_run_progress(BASE, ACTIONS, JournalContents("r", written), further)
 
 
 def names(folded: RunProgress) -> list[str]:
@@ -350,7 +350,7 @@ def test_what_was_made_before_its_rules_were_refused_is_recorded_as_ours_without
     ruled = resource({"topic": "new", "acls": [{"principal": "User:x", "operations": ["read"]}]})
     entries = (Intent(id=CREATE), ActionRefused(id=CREATE, error="no", hint="h", is_made=True, incarnation="i"))
     written = JournalContents("r", (Page(run="r", seq=1, epoch=1, nonce="n", entries=entries),))
-    folded = fold_run(BASE, (Create(address=ruled.address, after=ruled),), written)
+    folded = compute_run_progress(BASE, (Create(address=ruled.address, after=ruled),), written)
     recorded = folded.record[NEW.address]
     assert (recorded.resource, recorded.ownership, recorded.incarnation) == (NEW, "created", "i")
     assert (folded.done, folded.in_doubt) == ((), ())

@@ -354,9 +354,9 @@ def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_questio
 
     lockfile = simulate(taken())
     watch = LeaseWatch()
-    assert watch.idle_s(lockfile, sent=0, answered=5) == 0
-    assert watch.idle_s(lockfile, sent=80, answered=99) == 75
-    assert watch.idle_s(lockfile.with_beat(), sent=100, answered=101) == 0
+    assert watch.measure_idle_s(lockfile, sent=0, answered=5) == 0
+    assert watch.measure_idle_s(lockfile, sent=80, answered=99) == 75
+    assert watch.measure_idle_s(lockfile.with_beat(), sent=100, answered=101) == 0
 
 
 # -- everything at once

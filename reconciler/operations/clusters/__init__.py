@@ -1,1 +1,1 @@
-"""Commands that show clusters, or change them without the files."""
+"""Commands that read or change clusters without the files."""

@@ -33,7 +33,7 @@ _MAX_ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CheckedCluster:
-    """Result of a cluster check, after any repairs."""
+    """Result of a cluster check, after repairs."""
 
     address: Address
     url: str
@@ -43,7 +43,7 @@ class CheckedCluster:
 
 
 def run_cluster_check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
-    """Check an embedded cluster. With `repair`, fix problems without data loss, then check again."""
+    """Check an embedded cluster. `repair` fixes problems without data loss, then checks again."""
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
     site = reach.open_site()

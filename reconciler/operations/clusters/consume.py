@@ -58,7 +58,7 @@ def open_output(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterato
         with stream:
             yield stream
     except OSError as error:
-        # An `OSError` of a write, such as a full disk, does not name the file.
+        # The `OSError` of a failed write does not name the file.
         error.filename = error.filename or str(options.output)
         raise
 
@@ -76,7 +76,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """Use a kernel lock, because it is released if the process dies."""
+    """A kernel lock is released when the process dies."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -123,7 +123,7 @@ _POLL_PAUSE_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 5_000
 """Same as Kafka's `auto.commit.interval.ms`."""
 _IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
-"""Commits without new records prevent the broker from expiring the group."""
+"""Interval of commits without new records, which keep brokers from expiring the group."""
 
 _NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
 
@@ -132,13 +132,13 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadMode:
-    """Isolation level of reads, and callback for lost offsets."""
+    """Isolation level, and callback for lost offsets."""
 
     isolation: Isolation = "read_committed"
     on_missing: Callable[[LostOffsets], None] | None = None
 
     def open_log(self, provider: Provider, topic: Address) -> TopicLog:
-        """Return the log of a topic in this mode."""
+        """Return a topic's log in this mode."""
         return provider.open_log(topic, isolation=self.isolation, on_missing=self.on_missing)
 
 
@@ -152,13 +152,13 @@ class NamedTopic:
     is_one: bool = True
 
     def list_logs(self) -> dict[str, TopicLog]:
-        """Return the topic's log by full name."""
+        """Return the log by full name of its topic."""
         return {full_name_of(self.address): self.how.open_log(self.provider, self.address)}
 
 
 @dataclass(frozen=True, slots=True)
 class MatchingTopics:
-    """Topics of a cluster that match a regular expression. Each poll lists them again."""
+    """Topics of a cluster that match a regular expression, listed again in each poll."""
 
     provider: Provider
     cluster: str
@@ -211,11 +211,11 @@ class OffsetTracker:
         self._committed_ms = now_ms()
 
     def read_committed(self, topic: str) -> Mapping[TopicPartition, int]:
-        """Return the group's committed offsets in a topic."""
+        """Return the group's committed offsets of a topic."""
         return {} if self._groups is None else self._groups.read_committed_offsets(self._group, [topic])
 
     def record_written(self, place: TopicPartition, offset: int) -> None:
-        """Record that all records below an offset were written. Commit at intervals."""
+        """Note that all records below an offset were written. Commit at intervals."""
         self._is_new = self._is_new or self._written.get(place) != offset
         self._written[place] = offset
         since_ms = self._now_ms() - self._committed_ms
@@ -223,7 +223,7 @@ class OffsetTracker:
             self._commit_written()
 
     def drop_topics(self, topics: Collection[str]) -> None:
-        """Forget offsets of deleted or recreated topics, so that they are never committed."""
+        """Never commit offsets of these deleted or recreated topics."""
         self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
 
     def commit_all(self) -> None:
@@ -233,14 +233,14 @@ class OffsetTracker:
     def _commit_written(self) -> None:
         if self._groups is None or not self._written:
             return
-        _make_durable(self._stream)
+        _sync_to_disk(self._stream)
         self._groups.commit(self._group, self._written)
         self._is_new, self._committed_ms = False, self._now_ms()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads a source up to its end, or continuously."""
+    """Reads topics to their ends, or continuously."""
 
     source: Source
     options: ConsumeOptions
@@ -249,7 +249,7 @@ class TopicReader:
     warn: Callable[[str], None]
 
     def read_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches, up to `max_records` records. With several topics, add a column `topic`."""
+        """Yield at most `max_records` records in batches. Several topics add a column `topic`."""
         left = self.options.max_records
         for topic, partition, batch in self._read_all() if left != 0 else ():
             taken = batch if left is None else batch.slice(0, left)
@@ -279,7 +279,7 @@ class TopicReader:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    # Do not reset the offset of a group that read uncommitted records.
+                    # A group that read uncommitted records keeps its offset.
                     self.progress.record_written(place, min(at[place], offsets.end))
             if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
@@ -348,7 +348,7 @@ def check_start_option(text: str) -> None:
         _parse_time(text)
 
 
-def _make_durable(stream: BinaryIO) -> None:
+def _sync_to_disk(stream: BinaryIO) -> None:
     stream.flush()
     with suppress(UnsupportedOperation):
         try:
@@ -386,7 +386,7 @@ def _parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """Number of records written, and their source."""
+    """Number of written records, and their source."""
 
     where: str
     records: int
@@ -397,7 +397,7 @@ def consume(
 ) -> ConsumeResult:
     """Write records up to the current end; with `follow`, until stopped.
 
-    Offsets are committed last, so a crash can repeat records but loses none.
+    Offsets are committed after the write, so a crash repeats records but loses none.
     """
     check_start_option(options.start)
     form, options = _choose_output_format(options), replace(options, isolation=parse_isolation(options.isolation))
@@ -439,7 +439,7 @@ def _open_tracker(
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = require_groups(source.provider)
     group = groups.find_platform_name(options.group)
-    # Brokers reject an invalid group before records are written.
+    # Let brokers reject an invalid group before records are written.
     groups.commit(group, {})
     is_whole = options.output_format == "parquet"
     return OffsetTracker(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)
@@ -466,25 +466,25 @@ def _choose_output_format(options: ConsumeOptions) -> OutputFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """Options of `topic consume`. Without `output`, records go to standard output."""
+    """Options of `topic consume`. `output` defaults to standard output."""
 
     output: Path | None = None
     output_format: str = "records"
     partition: int | None = None
     start: str = "earliest"
-    """`earliest`, `latest`, an offset or a time. Committed offsets of `group` take precedence."""
+    """`earliest`, `latest`, an offset or a time; used if `group` has no committed offset."""
     max_records: int | None = None
     isolation: Isolation = "read_committed"
     follow: bool = False
     group: str | None = None
     regex: str | None = None
     skip_missing: bool = False
-    """Whether to report lost offsets and continue, instead of failing."""
+    """Whether to only report lost offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOptions:
-    """Options of `topic produce`. `None` means standard input, or the file name's format."""
+    """Options of `topic produce`. `input` defaults to standard input, `input_format` to that of the file name."""
 
     input: Path | None = None
     input_format: str | None = None
@@ -495,7 +495,7 @@ class ProduceOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """Records and bytes that a produce appended."""
+    """Appended records and bytes."""
 
     address: Address
     records: int
@@ -506,7 +506,7 @@ class ProduceResult:
 def produce(
     reach: SiteOptions, address: str, options: ProduceOptions, *, stdin: BinaryIO, report: Callable[[int, int], None]
 ) -> ProduceResult:
-    """Append all records of the input. `report` receives numbers of records and bytes."""
+    """Append all records of the input. `report` receives the records and bytes so far."""
     site = reach.open_site()
     topic = parse_topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")

@@ -49,7 +49,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """A group change. Without `topic` or `partition`, it applies to all."""
+    """A change of a group's offsets. `None` for `topic` or `partition` means all."""
 
     cluster: str
     group: str
@@ -60,27 +60,27 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupReset:
-    """A planned or finished reset of committed offsets."""
+    """Reset of committed offsets."""
 
     cluster: str
     group: str
     moves: tuple[OffsetMove, ...]
     shift: int = 0
-    """Number of offsets to shift by; zero if `--to` names a position."""
+    """Offsets to shift by; 0 if `--to` names a position."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """Deletion of a whole group, or of its offsets in one topic."""
+    """Deletion of a group, or of its offsets in one topic."""
 
     cluster: str
     group: ConsumerGroup
     topic: str | None
-    """Topic whose offsets are deleted; `null` if the whole group is deleted."""
+    """`null` to delete the whole group."""
 
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
-    """Return the names of a cluster's groups."""
+    """Return the group names of a cluster."""
     name = parse_cluster_name(cluster)
     return GroupNames(name, tuple(_open_groups(reach, name).list_names()))
 
@@ -94,7 +94,7 @@ def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGro
 def reset_group(
     reach: SiteOptions, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
 ) -> GroupReset:
-    """Set committed offsets of a group. Raises `BlockedError` while the group reads the topics.
+    """Set a group's committed offsets. Raises `BlockedError` while it reads the topics.
 
     `confirm` is called only if an offset changes.
     """

@@ -88,7 +88,7 @@ def migrate_topics(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Mount or unmount topics. A rejected topic does not stop the others."""
+    """Mount or unmount topics. A failed topic does not stop the others."""
     request.check_arguments()
     site = emergency.open_site()
     choice = _TopicChoice(emergency, site, request)
@@ -292,7 +292,7 @@ class _TopicChoice:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
-        # Query other clusters last, because unreachable ones are slow to time out.
+        # Query other clusters last, because unreachable ones answer late.
         names = [cluster] if is_here else sorted(self.site.clusters)
         begun = self._find_mount_in_progress(register.location, names) if register.state == "claimed" else None
         owner = read_cluster_names(self.site, names).get(register.owner or "") if begun is None else begun.cluster

@@ -51,7 +51,7 @@ A = TypeVar("A")
 
 
 def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the named clusters, sorted. Without names, return all clusters with object storage."""
+    """Return the named clusters, sorted; without names, all with object storage."""
     if not names:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
     unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names}))
@@ -70,13 +70,13 @@ def get_storage_url(site: Site, cluster: str) -> str:
 
 
 def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
-    """Call a function for clusters in parallel. Return results and errors by cluster name."""
+    """Call a function per cluster in parallel. Return results and errors by name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return wait_for_all({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
 def unread_clusters_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
-    """Return one error that names all unreadable clusters, or `None`."""
+    """Return one error for all unreadable clusters, or `None`."""
     if not lost:
         return None
     for name in sorted(lost):
@@ -102,12 +102,12 @@ class ClusterMigration:
 
     @property
     def lifecycle(self) -> Lifecycle[MigrationState]:
-        """Lifecycle of migrations in this direction."""
+        """Lifecycle of mounts or of unmounts."""
         return MOUNT if self.migration.direction == "inbound" else UNMOUNT
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that users may apply in the current state."""
+        """Verbs that are allowed in the current state."""
         return self.lifecycle.list_legal_verbs(self.state)
 
     @property
@@ -122,7 +122,7 @@ class ClusterMigration:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """Recorded migrations. Records of completed migrations do not exist."""
+    """Recorded migrations. Completed ones have no record."""
 
     migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
@@ -134,7 +134,7 @@ class MountStatus:
 
 
 def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
-    """Return the recorded migrations of clusters, or only the one with this id."""
+    """Return recorded migrations, or only the one with this id."""
     site = reach.open_site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
@@ -151,7 +151,7 @@ def change_migration(
     confirm: Callable[[ClusterMigration], bool],
     stop: Stop,
 ) -> ClusterMigration:
-    """Cancel a migration and wait for it, or delete the migration's record."""
+    """Cancel a migration and wait for the end, or delete its record."""
     site = reach.open_site()
     migrations, lost = _read_migrations(reach, site, cluster)
     verdict = unread_clusters_error(lost)
@@ -245,28 +245,28 @@ class MountRow:
     location: str
     """Permanent location, `<topic>/<cluster uuid>/<initial revision>`."""
     name: str
-    """Name on the owner. A mountable topic has its original name."""
+    """Name on the owner; the original name of a mountable topic."""
     state: MountableState
     storage: str
     clusters: tuple[str, ...]
     owner: str | None = None
-    """Id of the cluster that owns or is mounting the topic. `null` if none does."""
+    """Id of the cluster that owns or is mounting the topic; `null` if none."""
     owner_name: str | None = None
-    """Name of the owner. `null` if the workspace does not declare that cluster."""
+    """Name of the owner; `null` if the workspace does not declare it."""
     partitions: int | None = None
-    """Number of partitions; `null` if unknown."""
+    """`null` if unknown."""
     records: int | None = None
-    """Number of records at the last unmount. `null` if there was none."""
+    """Records at the last unmount; `null` if there was none."""
     bytes: int | None = None
-    """Size in bytes at the last unmount. `null` if there was none."""
+    """Size at the last unmount; `null` if there was none."""
     since_ms: int | None = None
-    """Time of the last change of `state`. `null` if `state` never changed."""
+    """Time of the last change of `state`; `null` if it never changed."""
     migrations: tuple[ClusterMigration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """An unreadable register in object storage. The owner of its topic is unknown."""
+    """An unreadable register in object storage, so that the owner of its topic is unknown."""
 
     storage: str
     key: str
@@ -275,7 +275,7 @@ class DamagedRegister:
 
 @dataclass(frozen=True, slots=True)
 class MountList:
-    """Mountable, mounted and migrating topics, by location."""
+    """Mountable, mounted and migrating topics."""
 
     rows: tuple[MountRow, ...]
     damaged: tuple[DamagedRegister, ...]
@@ -300,7 +300,7 @@ class _ClusterMigrations:
 
 
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
-    """Return the topics in object storage. `clusters` and `states` limit the result."""
+    """Return topics in object storage, limited to `clusters` and `states`."""
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
         if state not in known:
@@ -353,7 +353,7 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return names of reachable clusters by id, including ids in object storage."""
+    """Return names of reachable clusters by their ids, including those in object storage."""
 
     def read_ids(name: str) -> set[str]:
         provider = site.providers[name]
@@ -365,7 +365,7 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def replace_cluster_ids(site: Site, text: str) -> str:
-    """Replace ids of reachable clusters in a text by names."""
+    """Replace cluster ids in a text by names, if reachable."""
     if not _CLUSTER_ID.search(text):
         return text
     names = read_cluster_names(site, site.clusters)
@@ -445,7 +445,7 @@ def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
 
 
-# Only the user knows whether an owner no longer exists.
+# Only the user knows whether an owner is gone.
 
 
 _VERB: Final = "release"
@@ -458,25 +458,25 @@ class ReleaseRequest:
     location: str
     owner: str
     cluster: str | None = None
-    """Cluster whose object storage contains the topic. `None` searches all."""
+    """Cluster whose object storage has the topic. `None` searches all."""
     allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Release of a topic, after which any cluster can mount it."""
+    """Release of a topic, so that any cluster can mount it."""
 
     topic: MountableTopic
     owner: str
     owner_name: str | None
-    """Name of the owner; `None` if it is no reachable cluster of the workspace."""
+    """Name of the owner; `None` if the workspace has no such reachable cluster."""
     clusters: tuple[str, ...]
 
 
 def release_topic(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Remove a topic's owner, so that any cluster can mount it. `allow` must name the topic."""
+    """Remove a topic's owner. Any cluster can mount it then. `allow` must name the topic."""
     site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
@@ -549,20 +549,20 @@ def _release_blocked_error(release: Release) -> BlockedError:
 
 @dataclass(frozen=True, slots=True)
 class UnmountedTopic:
-    """A topic that a Mounting has unmounted, or will unmount."""
+    """A topic that a Mounting unmounts, or has unmounted."""
 
     mounting: Address
     location: str | None
-    """Location at the unmount. `None` if unknown."""
+    """`None` if unknown."""
 
     @property
     def description(self) -> str:
-        """Description that remains correct if another cluster mounts the topic."""
+        """Description that stays true if another cluster mounts the topic."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
 def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
-    """Return the topics that Mountings in files or state unmount."""
+    """Return topics that Mountings in files or state unmount."""
     declared = [declared_resource.resource for declared_resource in desired.values()]
     wanted = [
         mounting for mounting in declared if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
@@ -576,12 +576,12 @@ def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unm
 
 @contextmanager
 def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
-    """Add an unmounted topic's location to a "does not exist" error raised inside."""
+    """Add an unmounted topic's location to a "does not exist" error raised in the block."""
     try:
         yield
     except NotAuthorizedError:
         raise
-    # The caller may not be authorized to see the location.
+    # Only authorized callers may see the location.
     except UserError as error:
         explanation = None if _topic_exists(site, topic) else _explain_missing_topic(site, topic)
         if explanation is None:

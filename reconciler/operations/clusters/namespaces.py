@@ -42,7 +42,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply one order to a namespace, completely or not at all."""
+    """Apply one order to a namespace. If a part is rejected, nothing changes."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
@@ -109,7 +109,7 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
 
 
 class QuotaUsage(NamedTuple):
-    """A quota of a namespace, and its use including nested namespaces."""
+    """A quota of a namespace, and its use, including nested namespaces."""
 
     quota: str
     limit: int
@@ -120,20 +120,20 @@ class QuotaUsage(NamedTuple):
 def compute_quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
-    """Return quotas and use of a namespace. `partitions` has each topic's partition count."""
+    """Return quotas and use of a namespace. `partitions` maps topics to partition counts."""
     limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
     cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
     inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
     used: dict[str, int | None] = {"topics": len(inside), "partitions": sum(inside.values())}
     if "bytes" in limited:
         topics = [address_of("topic", cluster, name) for name in inside]
-        sizes = measure({cluster: provider}, dict.fromkeys(topics, ()), may_lack=(cluster,))
+        sizes = measure({cluster: provider}, dict.fromkeys(topics, ()), optional=(cluster,))
         used["bytes"] = sum(size.bytes for size in sizes.values()) if len(sizes) == len(topics) else None
     return tuple(QuotaUsage(word, limit, used[word]) for word, limit in limited.items())
 
 
 def read_quota_limits(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
-    """Return the quotas of a namespace; empty for other resources."""
+    """Return a namespace's quotas; empty for other resources."""
     quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
     return quotas.to_json() if quotas is not None else {}
 
@@ -147,11 +147,11 @@ class NamespaceRow:
     """Number of topics directly in the namespace."""
     configs: Mapping[str, str]
     quotas: tuple[QuotaUsage, ...] = ()
-    """Limits of this namespace. Unlimited quotas are omitted."""
+    """Quotas with a limit."""
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
-    """Return namespaces of one or all clusters. With `under`, return only nested ones."""
+    """Return namespaces of one or all clusters, or only those below `under`."""
     site = reach.open_site()
     names = site.clusters_to_read if cluster is None else [cluster]
     rows = []

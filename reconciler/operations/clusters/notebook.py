@@ -27,9 +27,9 @@ _OPTIONS_HINT: Final = (
 
 
 def register_topic_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
-    """Make the format `topic-log` of a Spark session open topics of this workspace.
+    """Let the format `topic-log` of a Spark session open topics of this workspace.
 
-    `environ` resolves secrets. It is pickled, but never shown in query plans, options or logs.
+    `environ` resolves secrets. Spark pickles it, but query plans, options and logs never show it.
     """
     opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends, opener.topics)

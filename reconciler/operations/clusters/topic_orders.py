@@ -24,9 +24,9 @@ def change_topic(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply one order to a topic.
+    """Apply one order to a topic, without the state.
 
-    The state does not change. The next plan reports a new topic as unmanaged, and changed configs as drift.
+    The next plan reports a new topic as unmanaged, and changed configs as drift.
     """
     topic = parse_topic_address(order.topic)
     site = emergency.open_site()
@@ -51,7 +51,7 @@ def delete_topics(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete topics and their records. A failure does not stop the others."""
+    """Delete topics with their records. A failed topic does not stop the others."""
     for address in addresses:
         if "*" in address:
             message = f"{address} may name more than one topic, and a delete takes no patterns"

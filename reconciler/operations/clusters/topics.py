@@ -43,14 +43,14 @@ _SEPARATOR: Final = re.compile("[._-]")
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. `stable` is the last stable offset. Without brokers, their fields are `null`."""
+    """One partition. `stable` is the last stable offset. Fields of brokers are `null` on clusters without them."""
 
     partition: int
     start: int
     stable: int
     end: int
     leader: int | None = None
-    """Broker id; -1 if there is no leader."""
+    """Broker id; -1 without a leader."""
     replicas: tuple[int, ...] | None = None
     in_sync: tuple[int, ...] | None = None
 
@@ -62,27 +62,27 @@ class TopicDescription:
     address: Address
     incarnation: str | None
     groups: tuple[ConsumerGroup, ...] | None
-    """Consumer groups with committed offsets in the topic. `null` if unknown."""
+    """Consumer groups with committed offsets in the topic; `null` if unknown."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
-    """Number of records; `null` if not measured."""
+    """`null` if not measured."""
     bytes: int | None
-    """Size in bytes; `null` if not measured."""
+    """`null` if not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
-    """Applicable rules that the caller may see; rules of namespaces come first."""
+    """Applicable rules that the caller may see, those of namespaces first."""
     storage: TopicStorage | None = None
-    """Bytes in local and remote storage. `null` if the topic was never tiered."""
+    """Bytes in local and remote storage; `null` if never tiered."""
     migration: Migration | None = None
     """Mount or unmount in progress."""
     following: FollowedSource | None = None
-    """Source of a mirror. `null` for other topics."""
+    """Source of a mirror; `null` for other topics."""
 
 
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
-    """Return the matching topics and mirrors of all clusters.
+    """Return matching topics and mirrors of all clusters.
 
-    `sizes` also measures up to a thousand partitions, with one request each.
+    `sizes` measures up to a thousand partitions, with one request each.
     """
     site = reach.open_site()
     names = [name for name in site.clusters_to_read if pattern is None or _may_match_cluster(name, pattern)]
@@ -152,7 +152,7 @@ def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return the address of a topic or mirror, and an inventory that contains it."""
+    """Return the address, as topic or mirror, and an inventory with the resource."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
     tiers = list_levels(split_name(name)[0])
@@ -161,7 +161,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
-            provider.open_log(topic)  # Reject callers that may not know whether the topic exists.
+            provider.open_log(topic)  # Raises an error if the caller may not know that the topic exists.
     for address in (topic, mirror):
         if address in observed:
             hidden = observed[address].hidden
@@ -191,7 +191,7 @@ def _add_size(topic: TopicShown, size: Measure | None) -> TopicShown:
 def parse_wanted_configs(
     capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC"
 ) -> dict[str, Any]:
-    """Return normalized configs of the command line. `None` resets a config."""
+    """Normalize configs of the command line. `None` resets a config."""
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
         if key not in capabilities.configs:
@@ -212,20 +212,20 @@ MAX_PARTITIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """Local and remote storage of topics, sorted by address."""
+    """Storage of topics, sorted by address."""
 
     topics: tuple[TopicStorage, ...]
     unmeasured: int = 0
-    """Number of topics beyond the limit of partitions."""
+    """Number of topics not measured, because of the limit of partitions."""
 
 
 def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
-    """Return the storage of one topic."""
+    """Read the storage of one topic."""
     return next(iter(_read_named_storages(reach, reach.open_site(), [address])))
 
 
 def read_topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
-    """Return the storage of matching topics. Without patterns, return all."""
+    """Read the storage of matching topics; without patterns, of all."""
     site = reach.open_site()
     storages = {
         storage.address: storage
@@ -290,14 +290,14 @@ def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorag
 
 @dataclass(frozen=True, slots=True)
 class ProfiledTopic:
-    """Profile of a topic's records, and the engine that read them."""
+    """Profile of a topic's records."""
 
     address: Address
     profile: Profile
     retention_ms: int | None
-    """Age beyond which records are counted separately. `null` if not requested."""
+    """Age beyond which records are counted separately; `null` if not requested."""
     engine: str | None
-    """Where Spark ran. `null` if the topic has no records."""
+    """Where Spark ran; `null` if the topic is empty."""
 
 
 def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:

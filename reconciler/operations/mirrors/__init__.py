@@ -1,1 +1,1 @@
-"""Mirror commands, and rounds that copy mirrors."""
+"""Mirror and link commands, and rounds that copy mirrors."""

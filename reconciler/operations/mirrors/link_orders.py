@@ -35,7 +35,7 @@ _ONLY_IN_FILES: Final = {
 def create_links(
     emergency: EmergencyRun, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create links. Bidirectional links are created on both clusters. `fields` belong to a manifest's spec."""
+    """Create links, bidirectional ones on both clusters. `fields` are those of a manifest's spec."""
     check_link_arguments(texts)
     for text in texts:
         if _ANY in text:
@@ -68,7 +68,7 @@ def order_links(
 ) -> OrderResult:
     """Apply an order to each link that the arguments name.
 
-    `order` receives the address, and whether the user typed it in full.
+    `order` receives the address, and whether it was typed in full.
     """
     check_link_arguments(texts)
     site = emergency.open_site()
@@ -99,7 +99,7 @@ def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
-    """Return new values of link fields. `None` resets a field."""
+    """Parse new values of link fields. `None` resets a field."""
     for key in resets:
         _check_field_known(key)
     content = {"source": "any", **parse_link_fields(fields)}

@@ -30,10 +30,10 @@ _LIST: Final = "See the links with: reconciler link list"
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link, and its number of mirrors by state."""
+    """A link, with its number of mirrors by state."""
 
     cluster: str
-    """Destination cluster, which owns the link."""
+    """Destination cluster."""
     seen: ObservedLink
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
@@ -45,12 +45,12 @@ class LinkRow:
 
     @property
     def live(self) -> int:
-        """Number of mirrors that are not stopped. They prevent deletion of the link (F-C-090)."""
+        """Number of mirrors that are not stopped, and prevent deletion of the link (F-C-090)."""
         return sum(count for status, count in self.mirrors.items() if status is not MirrorStatus.STOPPED)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs that users may apply in the current state."""
+        """Verbs that are allowed in the current state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 
@@ -68,7 +68,7 @@ class LinkList:
 
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
-    """Return the links of these clusters. Without names, return all."""
+    """Return the links of these clusters; without names, of all."""
     site = reach.open_site(is_reader=True)
     names = tuple(sorted({name.removeprefix("cluster/") for name in clusters})) or tuple(sorted(site.clusters))
     for name in names:
@@ -118,9 +118,9 @@ def check_link_arguments(texts: Sequence[str]) -> None:
 def select_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
-    """Return the selected links. The value is true if an address named the link.
+    """Return the selected links, with true for each that an address names.
 
-    Only patterns query clusters. Warn if a pattern skips a cluster in `recorded`.
+    Only patterns query clusters. Warn if they skip a cluster in `recorded`.
     """
     patterns = [text for text in texts if _ANY in text]
     links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)

@@ -25,9 +25,9 @@ class RoleOptions:
     """Options of the verbs that change roles."""
 
     timeout_ms: int | None = None
-    """Time limit for a promotion's lag to shrink. `None` uses the link's."""
+    """Time in which a promotion's lag must shrink; `None` uses the link's."""
     keeps_diverged: bool = False
-    """Whether a restore keeps records that only the original sources have."""
+    """Whether a restore copies diverged records to a separate topic."""
     is_dry_run: bool = False
 
 
@@ -42,7 +42,7 @@ def change_roles(
     confirm: Callable[[Plan], bool] | None = None,
     options: RoleOptions = _NONE,
 ) -> OrderResult:
-    """Apply a verb to mirrors. A failure does not stop the others."""
+    """Apply a verb to mirrors. A failed mirror does not stop the others."""
     check_mirror_arguments(choice)
     site = emergency.open_site()
     if not emergency.no_state:
@@ -75,14 +75,14 @@ class NewMirrorOptions:
 
     link: str
     source: str | None = None
-    """Full name of the source. `None` removes the link's prefix from the mirror's name."""
+    """Full name of the source; `None` means the mirror's name without the link's prefix."""
     configs: Mapping[str, str]
 
 
 def create_mirrors(
     emergency: EmergencyRun, addresses: Sequence[str], new: NewMirrorOptions, *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create mirrors over a link. Apply does not delete such undeclared mirrors."""
+    """Create mirrors over a link. Apply does not delete them, although undeclared."""
     names = [named.address for named in parse_mirror_addresses(addresses)]
     if new.source is not None and len(names) > 1:
         raise UsageError("--source-topic takes one mirror", hint="Create them one after the other.")
@@ -106,9 +106,9 @@ def delete_mirrors(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete mirrors and their records. The next plan recreates declared mirrors.
+    """Delete mirrors and their records. The next plan recreates declared ones.
 
-    `allow`: `delete:ADDR` overrides deletionProtection.
+    `delete:ADDR` in `allow` overrides deletionProtection.
     """
     for address in addresses:
         if "*" in address:

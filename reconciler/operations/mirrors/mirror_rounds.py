@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# One listing returns a mark per topic. A mirror is due if its mark or its source's mark changed since the last copy.
+# A listing returns a mark per topic. A mirror is due if its own or its source's mark changed since the last copy.
 
 
 JOB: Final = "mirror"
 _FINGERPRINT_DIGITS: Final = 16
 
 MarkRow = list[Any]
-"""`[fingerprint of mirror and source, {partition: [source mark, own mark or null]}]`."""
+"""`[fingerprint of mirror and source, {partition: [source mark, own mark or null]}]`"""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorChange:
-    """Partitions of a mirror that may lack records."""
+    """Partitions in which a mirror may lack records."""
 
     only: Collection[int]
     is_followed: bool
@@ -59,7 +59,7 @@ class MirrorChange:
 
 @dataclass(slots=True)
 class CompleteMarks:
-    """Marks of a cluster's mirrors and their sources after the last complete copy."""
+    """Marks of a cluster's mirrors and sources after the last complete copies."""
 
     rows: dict[str, MarkRow] = field(default_factory=dict)
     _new_rows: dict[str, MarkRow] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class CompleteMarks:
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def find_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
-        """Compare stored marks with current ones. Return the partitions to copy."""
+        """Compare stored with current marks; return the partitions to copy."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:
@@ -93,7 +93,7 @@ class CompleteMarks:
         changed: Collection[int],
         is_complete: bool,
     ) -> None:
-        """Store the listed marks of a mirror. Include `changed` partitions only if `is_complete`."""
+        """Store a mirror's marks; those of `changed` partitions only if `is_complete`."""
         fingerprint = _compute_fingerprint(mirror, source.topic)
         known = self.rows.get(mirror.name, ["", {}])
         before = known[1] if known[0] == fingerprint else {}
@@ -109,7 +109,7 @@ class CompleteMarks:
         self._new_rows[mirror.name] = [fingerprint, marks]
 
     def keep_unread(self, mirror: ObservedMirror) -> None:
-        """Retain the stored marks of a mirror that this round does not read."""
+        """Keep the stored marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
 
@@ -130,7 +130,7 @@ def _is_row(row: object) -> bool:
 
 
 def _compute_fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
-    """Exclude configs, because link passes sync them."""
+    """Configs are excluded, because link passes sync them."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
@@ -139,7 +139,7 @@ _Node = TypeVar("_Node")
 
 
 def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
-    """Yield groups of mirrors, each after the group of its sources."""
+    """Yield groups of mirrors, sources before mirrors of them."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _compute_depths(follows)
@@ -191,7 +191,7 @@ class MirrorOutcome:
     seconds: float
     error: ReconcilerError | None = None
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
-    """Copied records and lag of the partitions that were read. Other partitions were complete."""
+    """Copied records and lag of partitions that were read. Unread partitions were complete."""
 
     @property
     def lag(self) -> int:
@@ -200,7 +200,7 @@ class MirrorOutcome:
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """The error as a tuple, for the interface of `JobOutcome`."""
+        """The error as a tuple, as in `JobOutcome`."""
         return () if self.error is None else (self.error,)
 
     @property
@@ -211,10 +211,10 @@ class MirrorOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """Result of one maintenance job on one cluster."""
+    """Result of a maintenance job on one cluster."""
 
     job: str
-    """A job of `run`; `link` for links; `observe` or `state` for an unreadable cluster or state."""
+    """Job of `run`; `link` for links; `observe` or `state` for an unreadable cluster or state."""
     cluster: str
     seconds: float
     upkept: MaintenanceJobResult = field(default_factory=MaintenanceJobResult)
@@ -245,10 +245,10 @@ class PassResult:
     seconds: float
     is_stopped: bool = False
     left: Mapping[str, int] = field(default_factory=dict)
-    """Number of mirrors that are not copied, by state."""
+    """Number of mirrors that were not copied, by state."""
     ran: Execution = NO_EXECUTION
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
-    """Work of links that other workspaces own: the owner, and the work or the reason."""
+    """Links of other workspaces, with the owner, and the work left to the owner or the reason."""
 
     @property
     def outcomes(self) -> Sequence[MirrorOutcome | JobOutcome]:
@@ -257,7 +257,7 @@ class PassResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error for the exit code. `None` means success."""
+        """Error for the exit code; `None` after success."""
         failed = [outcome for outcome in self.outcomes if outcome.errors]
         if self.is_stopped or any(isinstance(error, IncompleteError) for outcome in failed for error in outcome.errors):
             return IncompleteError("stopped: not everything was done", hint="Run it again.")
@@ -271,7 +271,7 @@ class PassResult:
 
 
 FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
-"""States in which rounds copy a mirror. Transitions copy mirrors themselves."""
+"""States in which rounds copy a mirror."""
 _RETRY_MS: Final = 300_000
 
 
@@ -289,7 +289,7 @@ class MirrorView:
     change: MirrorChange | None
     error: ReconcilerError | None = None
     is_gone: bool = False
-    """Whether the source cluster answered, but does not have the topic."""
+    """Whether the source cluster answered and lacks the topic."""
 
     @property
     def is_due(self) -> bool:
@@ -304,21 +304,20 @@ class RoundResult:
     synced: tuple[MirrorOutcome, ...]
     failed: Mapping[str, ReconcilerError]
     left: Mapping[str, int] = field(default_factory=dict)
-    """Number of requested mirrors that are not copied, by state."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherLinks:
-    """Links of other workspaces, as (cluster, name). This process does not copy those in `left`.
+    """Links of other workspaces, as (cluster, name). This process does not copy links in `left`.
 
-    Only the owner records mirror errors, because others may not reach all clusters.
+    Only owners record mirror errors, because others may not reach all clusters.
     """
 
     owned: Collection[tuple[str, str]] = ()
     left: Collection[tuple[str, str]] = ()
 
     def owns(self, mirror: ObservedMirror) -> bool:
-        """Return whether another workspace owns the link of a mirror."""
+        """Return whether another workspace owns a mirror's link."""
         return (mirror.cluster, mirror.link) in self.owned
 
 
@@ -328,7 +327,7 @@ def _make_key(view: MirrorView) -> tuple[str, str]:
 
 @dataclass
 class MirrorRounds:
-    """Copies mirrors in rounds. Each round compares marks with those of the previous round."""
+    """Copies mirrors in rounds, each for marks that changed since the previous one."""
 
     copier: Copier
     now_ms: Callable[[], int]
@@ -343,7 +342,7 @@ class MirrorRounds:
     ) -> RoundResult:
         """Copy missing records of these clusters' mirrors once. Return outcomes by address.
 
-        Mirrors of mirrors come last, so they also receive this round's records. `started` returns a progress callback.
+        Mirrors of mirrors come last, so they receive this round's records too. `started` returns a progress callback.
         """
         failed: dict[str, ReconcilerError] = {}
         looks: dict[str, _ClusterMirrors] = {}

@@ -31,24 +31,24 @@ _PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Arguments that select mirrors: addresses or patterns of mirrors and links."""
+    """Addresses or patterns of mirrors and links, which select mirrors."""
 
     addresses: Sequence[str]
     links: Sequence[str] = ()
 
     @property
     def is_one(self) -> bool:
-        """Whether the arguments are the address of exactly one mirror."""
+        """Whether this is the address of exactly one mirror."""
         return not self.links and len(set(self.addresses)) == 1 and _ANY not in self.addresses[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedMirrors:
-    """Distinct mirrors in argument order. Matches of a pattern are sorted."""
+    """Distinct mirrors in argument order; matches of a pattern are sorted."""
 
     names: tuple[MirrorName, ...]
     by_pattern: frozenset[MirrorName] = frozenset()
-    """Mirrors that only a pattern or link selected. A verb skips those already in its target state."""
+    """Mirrors selected only by a pattern or link. Verbs skip those already in the target state."""
     restore_links: Mapping[MirrorName, frozenset[str]] = field(default_factory=dict)
     """Links over which a topic may be restored."""
 
@@ -68,9 +68,9 @@ def check_mirror_arguments(choice: MirrorChoice) -> None:
 def choose_mirrors(
     site: Site, choice: MirrorChoice, verb: str, recorded: Callable[[], Mapping[Address, str | None]] = dict
 ) -> SelectedMirrors:
-    """Return the selected mirrors. Only patterns and links query clusters.
+    """Return the selected mirrors; for a restore, the original sources of stopped ones.
 
-    Warn if a pattern skips a cluster in `recorded`. A restore selects the original sources of stopped mirrors.
+    Only patterns and links query clusters. Warn if they skip a cluster in `recorded`.
     """
     named = [parse_mirror_address(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
@@ -120,7 +120,7 @@ def _choose_restored_topics(mirrors: _MirrorIndex, choice: MirrorChoice, links: 
 def warn_of_absent_clusters(
     site: Site, absent: Iterable[str], recorded: Callable[[], Mapping[Address, str | None]], texts: Iterable[str]
 ) -> None:
-    """Warn of recorded clusters that patterns skip because they are absent."""
+    """Warn of recorded clusters that patterns skip because those are absent."""
     names = sorted(absent)
     for name in {cluster_of(Address(text)) for text in texts} & {*names}:
         raise absent_cluster_error(site.clusters[name or ""])
@@ -131,7 +131,7 @@ def warn_of_absent_clusters(
 
 
 def parse_link_address(text: str, option: str = "") -> Address:
-    """Parse the address or pattern of a link. Errors begin with `option`."""
+    """Parse a link's address or pattern. Errors begin with `option`."""
     address = Address(text)
     parts = text.split("/", _PARTS - 1)
     is_whole = len(parts) == _PARTS and all(parts)

@@ -39,7 +39,7 @@ class MirrorName(NamedTuple):
 
 
 def parse_mirror_address(text: str) -> MirrorName:
-    """Parse the address of a mirror, even if promoted."""
+    """Parse the address of a mirror, or of the topic that a promoted mirror became."""
     address = Address(text)
     parts = text.split("/", _ADDRESS_PARTS - 1)
     if kind_of(address) not in {"mirror", "topic"} or len(parts) < _ADDRESS_PARTS or not all(parts):
@@ -48,12 +48,12 @@ def parse_mirror_address(text: str) -> MirrorName:
 
 
 def parse_mirror_addresses(texts: Iterable[str]) -> list[MirrorName]:
-    """Parse mirror addresses. Keep their order and remove duplicates."""
+    """Parse mirror addresses, in order and without duplicates."""
     return list(dict.fromkeys(map(parse_mirror_address, texts)))
 
 
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
-    """Return a mirror. Raises `NotFoundError`, with similar names."""
+    """Return a mirror. Raises `NotFoundError` with similar names."""
     try:
         return links.read_mirror(named.name)
     except NotFoundError as error:
@@ -65,7 +65,7 @@ def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
 
 
 def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the source cluster's current id if it changed after the link was created."""
+    """Return the source cluster's id if it changed since the link's creation."""
     link = next((link for link in require_links(site.providers[cluster]).list_links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None
@@ -78,20 +78,20 @@ MAX_MEASURED_PARTITIONS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Offsets and lag of one partition of a mirror."""
+    """Offsets and lag of a mirror's partition."""
 
     partition: int
     end: int
     """Next offset of the mirror."""
     lag: int | None
-    """Source end minus mirror end. `null` if unknown, or if the mirror does not copy its source."""
+    """Source end minus mirror end; `null` if unknown, or if the mirror does not copy its source."""
     fetched: int
-    """Last copied source offset. -1 if none was copied."""
+    """Last copied source offset; -1 if none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorRow:
-    """A mirror and its lag. `partitions` is empty if the lag was not measured."""
+    """A mirror with its lag. `partitions` is empty if unmeasured."""
 
     seen: ObservedMirror
     partitions: tuple[PartitionLag, ...] = ()
@@ -104,7 +104,7 @@ class MirrorRow:
 
     @property
     def max_lag(self) -> int | None:
-        """Lag of the slowest partition. `null` if unknown."""
+        """Lag of the slowest partition; `null` if unknown."""
         lags = [partition_lag.lag for partition_lag in self.partitions if partition_lag.lag is not None]
         return max(lags) if lags and len(lags) == len(self.partitions) else None
 
@@ -131,14 +131,12 @@ class MirrorError:
     link: str
     trouble: Trouble
     mirror: str | None = None
-    """Affected mirror; `null` if the error concerns no single mirror."""
     task: str | None = None
-    """Affected task; `null` if the error concerns no task."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorErrors:
-    """Errors sorted by cluster, link and mirror."""
+    """Errors by cluster, link and mirror."""
 
     errors: tuple[MirrorError, ...]
     lost: Mapping[str, ReconcilerError]
@@ -151,7 +149,7 @@ class MirrorErrors:
 
 @dataclass
 class LagReader:
-    """Measures lags of mirrors. It queries an unresponsive source only once."""
+    """Measures lags of mirrors. An unresponsive source is queried only once."""
 
     site: Site
     _unreachable: set[str] = field(default_factory=set)
@@ -163,7 +161,7 @@ class LagReader:
         return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.read_source_positions(seen))
 
     def read_source_positions(self, seen: ObservedMirror) -> Mapping[int, Position]:
-        """Return positions of the source's partitions; empty if unreadable."""
+        """Return the positions of the source's partitions; empty if unreadable."""
         if seen.source_cluster in self._unreachable or seen.source_cluster not in self.site.clusters:
             return {}
         try:
@@ -188,7 +186,7 @@ class LagReader:
 
 
 def list_mirrors(reach: SiteOptions, clusters: Sequence[str], link: str | None = None) -> MirrorList:
-    """Return mirrors of these clusters or of one link. Without names, return all."""
+    """Return mirrors of these clusters, or of all; optionally of one link."""
     site = reach.open_site(is_reader=True)
     names = _select_clusters(site, clusters)
     mirrors, lost = _read_mirrors(reach, site, names)
@@ -218,7 +216,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
 
 
 def read_mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
-    """Return errors of the named mirrors and links. Without names, return all."""
+    """Return errors of the named mirrors and links, or all."""
     site = reach.open_site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
     mirrors = parse_mirror_addresses(text for text in addresses if kind_of(Address(text)) != "link")
@@ -319,7 +317,7 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
 
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
-    """Yield mirrors with their lag. Beyond the limit of partitions, lags are not measured."""
+    """Yield mirrors with lags. Beyond the limit of partitions, lags are unmeasured."""
     lags, left = LagReader(site), MAX_MEASURED_PARTITIONS
     for seen in mirrors:
         partitions: tuple[PartitionLag, ...] = ()

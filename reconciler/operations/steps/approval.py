@@ -1,4 +1,4 @@
-"""Compare plans with the approved one, and resume open runs."""
+"""Compare plans with approved ones, and resume open runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ApprovalCheck:
 
 
 class ChangedPlanError(StalePlanError):
-    """The current plan exceeds the approved one. `held` is the comparison."""
+    """The current plan exceeds the approved one."""
 
     def __init__(self, message: str, held: ApprovalCheck, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -85,7 +85,7 @@ class ChangedPlanError(StalePlanError):
 class ApprovalUse:
     """Decides which runs of an approved plan used this approval.
 
-    Runs are compared by time and serial, if known. Otherwise a run of the same pull request used it.
+    Runs are compared by time and serial if known, otherwise by pull request.
     """
 
     since_ms: int | None = None
@@ -93,7 +93,7 @@ class ApprovalUse:
     pull_request: str | None = None
 
     def was_used_by(self, run: RunFile) -> bool:
-        """Return whether a run of the same plan used this approval."""
+        """Return whether a run of the plan used this approval."""
         if self.since_ms is None and self.since_serial is None:
             return run.pull_request == self.pull_request
         is_later = self.since_ms is not None and _parse_started(run.started) >= self.since_ms
@@ -110,7 +110,7 @@ class ApprovalUse:
 
     @property
     def hint(self) -> str:
-        """Hint for running the plan again."""
+        """Hint that says how to apply the plan again."""
         if self.since_ms is not None:
             return f"{_UNDONE}If it is wanted again, have it approved again."
         return _ONCE_MORE
@@ -118,15 +118,15 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """An approved plan. `is_strict` rejects also a smaller plan, another state, or another commit."""
+    """An approved plan. `is_strict` also rejects a part of it, another state, or another commit."""
 
     plan: Plan
     is_strict: bool = False
     use: ApprovalUse | None = None
     """`None` if the plan was just approved."""
 
-    def check_place(self, work: Work) -> None:
-        """Reject a plan of another workspace, environment, version, state or, with `is_strict`, commit."""
+    def check_target(self, work: Work) -> None:
+        """Reject a plan of another workspace, environment, version or state; with `is_strict`, of another commit."""
         context = PlanTarget(
             workspace=work.loaded.workspace.metadata.name,
             environment=work.select.environment,
@@ -142,7 +142,7 @@ class ApprovedPlan:
         """Compare the plan under the lease with the approved one.
 
         Raises:
-            ChangedPlanError: The plan exceeds the approved one. With `is_strict` also if plan or state differ.
+            ChangedPlanError: The plan exceeds the approved one; with `is_strict`, plan or state differ.
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
@@ -168,7 +168,7 @@ class ApprovedPlan:
         return held
 
     def check_unused(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> None:
-        """Raise `StalePlanError` if the plan was applied, and later runs changed the same resources."""
+        """Raise `StalePlanError` if the plan was applied, and its resources changed since."""
         is_of_file = self.use is not None and self.use.since_ms is None
         if is_of_file and _read_plan_base(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
@@ -178,7 +178,7 @@ class ApprovedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedDigest:
-    """An approved plan, of which only the digest is known."""
+    """The digest of an approved plan."""
 
     digest: str
     use: ApprovalUse = ApprovalUse()
@@ -187,8 +187,8 @@ class ApprovedDigest:
         """Compare the plan under the lease with the digest, or with the rest of an approved run.
 
         Raises:
-            StalePlanError: It is another plan, or it was applied and its resources changed since.
-            ChangedPlanError: It exceeds the rest of that run.
+            StalePlanError: The plan is another, or was applied and its resources changed since.
+            ChangedPlanError: The plan exceeds the rest of the run.
         """
         if now.is_empty:
             return ApprovalCheck(SameOrLess())
@@ -218,7 +218,7 @@ def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[Run
 def _reject_repetition(
     use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: DecisionBasis, store: ObjectStore
 ) -> None:
-    """A repeated CI job would revert newer changes."""
+    """Reject a repeated CI job, because it would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.was_used_by, runs):
@@ -280,7 +280,7 @@ def parse_digest(text: str) -> str:
 
 
 def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
-    """Raise `StalePlanError` if a saved plan does not have the approved digest."""
+    """Raise `StalePlanError` if the digest of a saved plan is not the approved one."""
     if plan.digest != expected:
         message = f"{shown} holds the plan {plan.digest[:8]}, and {expected[:8]} was approved"
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
@@ -289,9 +289,9 @@ def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
 def check_approvers(
     plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None, at_least: int = 0
 ) -> None:
-    """Raise `BlockedError` if there are too few different approvers.
+    """Raise `BlockedError` if there are too few distinct approvers.
 
-    `request` is the pull request whose approvals count. `at_least` is the number that its plan required.
+    `request` is the approved pull request, whose plan required `at_least` approvals.
     """
     required, because = count_required_approvals(plan.actions, guards)
     if at_least > required and not plan.is_empty:
@@ -312,7 +312,7 @@ def _read_plan_base(plan: Plan) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class ResumeFacts:
-    """Observed clusters and record, which show the unfinished actions of an interrupted run."""
+    """Observations and record that show which actions of an interrupted run are unfinished."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
@@ -320,7 +320,7 @@ class ResumeFacts:
 
 
 def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
-    """Return the actions that did not happen, in plan order."""
+    """Return actions without a result, in plan order."""
     outcome = settled.run.compute_progress()
     absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
     left = {action.id for action in outcome.remaining} | absent
@@ -328,7 +328,7 @@ def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
 
 
 def has_result(action: Action, observed: ResumeFacts) -> bool:
-    """Return whether the clusters already have an action's result."""
+    """Return whether the clusters have the result of an action."""
     match action:
         case Adopt():
             known = observed.record.get(action.address)
@@ -354,14 +354,14 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RemainingPlan:
-    """Actions of an open run that remain, and ids of those no longer needed."""
+    """Remaining actions of an open run, and ids of actions no longer needed."""
 
     plan: Plan
     not_needed: tuple[str, ...] = ()
 
 
 def find_open_run(site: Site) -> RunFile | None:
-    """Return the open run, or `None`. Takes no lock."""
+    """Return the open run, or `None`."""
     lockfile_row = read_lockfile(site.state, owner=site.owner)
     opened = lockfile_row.lockfile.open_run if lockfile_row else None
     return require_run(site.state, opened.run) if opened else None
@@ -434,7 +434,7 @@ def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, 
 
 
 _MAX_BYTES: Final = 1 << 30
-"""A plan of half a million topics is smaller."""
+"""Half a million topics fit."""
 _HEAD_BYTES: Final = 4096
 
 
@@ -461,7 +461,7 @@ def _read_plan_bytes(path: Path) -> bytes:
 
 
 def serialize_select(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
-    """Return the selection as JSON. Paths are relative to the workspace."""
+    """Convert the selection to JSON, with paths relative to the workspace."""
     options = {
         "environment": select.environment,
         "var": list(select.variables),
@@ -476,7 +476,7 @@ def serialize_select(select: Select, *, cwd: Path, folder: Path) -> dict[str, An
 
 
 def parse_select(options: Mapping[str, Any], folder: Path) -> Select:
-    """Return the selection from JSON."""
+    """Convert a selection from JSON."""
     return Select(
         environment=options.get("environment"),
         variables=tuple(options.get("var", ())),

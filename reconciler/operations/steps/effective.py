@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AclRow:
-    """An applicable access rule. `path` names it in plans; `origin` is the address that sets it."""
+    """An applicable access rule, its path in plans, and the address that sets it."""
 
     path: str
     rule: NamespaceAcl
@@ -67,7 +67,7 @@ def list_effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, 
 
 
 def list_own_rules(resource: Resource) -> Mapping[str, tuple[str, ...]]:
-    """Return the operations of a resource's own rules, by path."""
+    """Return operations of a resource's own rules, by path."""
     return to_rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
 
@@ -93,7 +93,7 @@ class ConfigRow:
 def compute_effective_configs(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> tuple[ConfigRow, ...]:
-    """Return the effective configs of a topic, mirror or namespace, by key."""
+    """Return effective configs of a topic, mirror or namespace, by key."""
     if is_replica(observed.get(address)):
         return ()
     rows = {
@@ -110,7 +110,7 @@ def compute_effective_configs(
 
 
 def read_effective_configs(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
-    """Return effective configs. A mirror's include those copied from its source."""
+    """Return effective configs, including those that a mirror copies from its source."""
     rows = compute_effective_configs(address, observed, provider.capabilities)
     mirror = observed.get(address)
     if mirror is None or not isinstance(mirror.resource, MirrorTopic):
@@ -156,7 +156,7 @@ _POLICY: Final = "remote.log.disable.policy"
 
 @dataclass(frozen=True, slots=True)
 class TieringRow:
-    """An effective tiering config, and the policy or switch that decides its value."""
+    """An effective tiering config, and the policy or switch behind it."""
 
     key: str
     value: str
@@ -166,7 +166,7 @@ class TieringRow:
 def compute_effective_tiering(
     address: Address, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> tuple[TieringRow, ...]:
-    """Return the effective tiering of a topic; empty if it was never configured.
+    """Return a topic's effective tiering; empty if never configured.
 
     `origins` name the policies that set recorded configs.
     """
@@ -205,7 +205,7 @@ def _build_tiering_rows(topic: Observed, configs: Configs, inventory: Inventory)
 
 
 def _explain_untiered(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
-    """Explain a topic without tiering whose own switches are on (F-R-001)."""
+    """Explain why a topic whose own switches are on has no tiering (F-R-001)."""
     name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
     if cluster is None or not isinstance(cluster.resource, Cluster):
@@ -268,7 +268,7 @@ def _format_bool(value: bool) -> str:  # noqa: FBT001 - the value is the only ar
 
 
 def predict_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
-    """Return the inventory after a plan's creations and changes. Deletions and moves are ignored."""
+    """Return the inventory after a plan's creations and changes, without deletions and moves."""
     after = dict(inventory)
     for action in actions:
         seen = after.get(action.address)

@@ -1,4 +1,4 @@
-"""Input of a command, files of its workspace, and errors of its findings."""
+"""Inputs of a command, files of its workspace, and errors from findings."""
 
 from __future__ import annotations
 
@@ -19,86 +19,86 @@ if TYPE_CHECKING:
 
 
 class PullRequestBase(NamedTuple):
-    """Base of a pull request, checked out into a separate folder."""
+    """Base of a pull request, in a separate folder."""
 
     root: Path
     files: Path
 
     def map_path(self, path: Path) -> Path:
-        """Return the path of a repository file in the base."""
+        """Return a repository file's path in the base."""
         return self.files / path.relative_to(self.root)
 
 
 def no_commit(_folder: Path) -> str | None:
-    """Return `None`, because the folder is in no git repository."""
+    """Default without git: no commit is known."""
     return None
 
 
 def no_fork(_folder: Path, revision: str) -> str:
-    """Return the revision unchanged, because no fork point is known."""
+    """Default without git: return the revision as fork point."""
     return revision
 
 
 def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
-    """Return `None`, because no history is known."""
+    """Default without git: the history is unknown."""
     return None
 
 
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
-    """Return no files, because nothing changed since the revision."""
+    """Default without git: no files changed."""
     return ()
 
 
 def no_base(_folder: Path) -> PullRequestBase | None:
-    """Return `None`, because there is no pull request."""
+    """Default: there is no pull request."""
     return None
 
 
 def no_limit(_folder: Path) -> Path | None:
-    """Return `None`, because references to files are unlimited."""
+    """Default: references to files are unlimited."""
     return None
 
 
 def print_nothing(_line: str) -> None:
-    """Print nothing."""
+    """Default: discard the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Clocks, ids, environment and working folder of a command."""
+    """Clocks, ids, environment and folder of a command."""
 
     cwd: Path
     environ: Mapping[str, str]
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     new_run: Callable[[], str]
-    """Returns a UUIDv7, which sorts by time."""
+    """Returns a UUIDv7, so that runs sort by time."""
     tool: str
     who: str
-    """User name in the lease, such as `anna@build-7`."""
+    """User in the lease, such as `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
     is_ancestor: Callable[[Path, str, str], bool | None] = no_history
-    """Whether a commit is an ancestor of another. `None` if git does not know."""
+    """Whether a commit is an ancestor of another; `None` if unknown."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
-    """Returns files below a folder, and named files, that changed since a revision."""
+    """Returns changed files since a revision, below a folder and among named files."""
     base_files: Callable[[Path], PullRequestBase | None] = no_base
-    """Base of the pull request that contains a folder. `None` without a pull request."""
+    """Base of the pull request for a folder; `None` without one."""
     read_limit: Callable[[Path], Path | None] = no_limit
-    """In a pull request, the folder that contains all files that may be referenced."""
+    """Folder of all files that a pull request may reference; `None` if unlimited."""
     workspace: Path | None = None
-    """Folder of `reconciler.yaml`. `None` means the nearest above `cwd`."""
+    """Folder of `reconciler.yaml`; `None` means the nearest above `cwd`."""
     principal: str | None = None
-    """Principal on embedded clusters. `None` means the super user."""
+    """Principal on embedded clusters; `None` is the super user."""
     host: str = "*"
-    """Host of the principal. `*` if unknown."""
+    """Host of the principal; `*` if unknown."""
     warn: Callable[[str], None] = print_nothing
     tell: Callable[[str], None] = print_nothing
-    """Displays the current step. Thread-safe."""
+    """Shows the current step. Thread-safe."""
 
     def today(self) -> date:
-        """Return the current UTC day, at which allowances may expire."""
+        """Return the current UTC day, on which allowances may expire."""
         return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
 
 
@@ -126,14 +126,14 @@ def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
-    """Find the workspace and load only `reconciler.yaml`, so that invalid manifests do not matter."""
+    """Find the workspace and load only `reconciler.yaml`. Other files may be invalid."""
     folder = find_workspace_folder(invocation)
     variables, within = read_variables(invocation, select), invocation.read_limit(folder)
     return load_workspace(folder, environment=select.environment, variables=variables, within=within)
 
 
 def find_workspace_folder(invocation: Invocation) -> Path:
-    """Return the folder of `reconciler.yaml`: the named one, or the nearest above."""
+    """Return the named workspace folder, or the nearest above."""
     if invocation.workspace is None:
         return find_workspace(invocation.cwd)
     named = invocation.cwd / invocation.workspace
@@ -156,7 +156,7 @@ _SHOWN_PATTERNS: Final = 3
 
 
 def add_locations(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
-    """Add file and line of the field to each finding."""
+    """Add file and line to each finding."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
     files = Findings(loaded.folder)
@@ -178,20 +178,20 @@ def _add_location(finding: PlanFinding, loaded: LoadedWorkspace, files: Findings
 
 
 def format_finding(finding: PlanFinding) -> str:
-    """Format a finding as one line: position, subject, message and hint."""
+    """Format a finding as a line with position, subject, message and hint."""
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return f"{finding.source or finding.address or 'plan'}: {about}{finding.message}. {finding.hint}"
 
 
 def combine_errors(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
-    """Return one error for all errors of a plan. `can_exclude`: whether to suggest `--exclude`."""
+    """Return one error for all errors of a plan. `can_exclude` suggests `--exclude`."""
     return UserError(
         _join_findings("the plan has", findings), hint=_build_exclude_hint(findings, can_exclude=can_exclude)
     )
 
 
 def combine_file_errors(findings: Sequence[PlanFinding]) -> UserError:
-    """Return one error for all findings about files."""
+    """Return one error for findings about files."""
     return UserError(_join_findings("the files have", findings), hint="Correct them and run `reconciler validate`")
 
 

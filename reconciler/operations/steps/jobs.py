@@ -25,8 +25,8 @@ from reconciler.operations.steps.mount_jobs import (
     MountPorts,
     Relocation,
     Unmount,
-    check_equal,
-    check_renumbered,
+    check_copy_equal,
+    check_renumbered_copy,
     run_migration_phase,
 )
 from reconciler.operations.steps.transitions import CONTINUE_HINT, CatchUp, TransitionDriver, drive_transition
@@ -55,7 +55,7 @@ R = TypeVar("R")
 
 
 class SparkJobs:
-    """Runs the jobs of one command. The first job starts Spark; the end of the block stops it."""
+    """Runs the jobs of a command. The first job starts Spark; the end of the block stops it."""
 
     def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers
@@ -92,7 +92,7 @@ class SparkJobs:
         ending.join(_STOP_WAIT_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Before any action, reject actions whose jobs lack Spark, Java or libraries."""
+        """Reject actions whose jobs lack Spark, Java or libraries."""
         actions = tuple(actions)
         if any(is_job_lane(choose_lane(action)) for action in actions):
             try:
@@ -112,7 +112,7 @@ class SparkJobs:
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
-        """Run a job or a transition. Return copied records and bytes."""
+        """Run a job or transition; return copied records and bytes."""
         engine = self.build_engine()
 
         def report(current: Progress) -> None:
@@ -184,7 +184,7 @@ class SparkJobs:
         copy: Callable[[ObservedMirror, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = skip_check,
     ) -> TransitionDriver:
-        """Return the driver of transitions, which need both clusters of a link."""
+        """Return the driver of transitions over two clusters."""
 
         def check_stop() -> None:
             if self._is_stopped:
@@ -211,9 +211,9 @@ class SparkJobs:
             record_refused_copy(links, mirror, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
-            check_renumbered(name, (above.open_log(source), below.open_log(sink)), into, engine)
+            check_renumbered_copy(name, (above.open_log(source), below.open_log(sink)), into, engine)
         elif copying.offsets:
-            check_equal(name, above.open_log(source), below.open_log(sink), engine, since=before)
+            check_copy_equal(name, above.open_log(source), below.open_log(sink), engine, since=before)
         return JobResult(copying.records, copying.bytes)
 
     @cached_property
@@ -222,26 +222,26 @@ class SparkJobs:
         return self.build_engine()
 
     def count_tasks(self) -> tuple[int, int]:
-        """Return the number of maintenance tasks in Spark, and in this process."""
+        """Return the numbers of maintenance tasks in Spark and in this process."""
         return self.shared_engine.used.spark_tasks, self.shared_engine.used.in_process
 
     def get_execution_since(self, before: tuple[int, int]) -> Execution:
-        """Return where maintenance ran since `before`, an earlier result of `count_tasks`."""
+        """Return where maintenance ran since `before`, a result of `count_tasks`."""
         spark, local = (now - then for now, then in zip(self.count_tasks(), before, strict=True))
         return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
 
     def build_copier(self, engine: Engine | None = None) -> Copier:
-        """Return a copier of mirrors with this engine, by default the shared one."""
+        """Return a copier of mirrors, by default with the shared engine."""
         return Copier(self._providers, engine or self.shared_engine)
 
     def run_distributed(self, work: Sequence[W], do: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[Sequence[R]]:
-        """Run parts of a maintenance job, and yield their results in rounds."""
+        """Run parts of a maintenance job, and yield results in rounds."""
         from reconciler.embedded.maintenance.chores import run_chores_here
 
         engine = self.shared_engine
         stored_bytes = sum(item.bytes for item in work)
         if engine.needs_spark(stored_bytes):
-            # Report missing PySpark before the import below fails.
+            # report missing PySpark before the import fails
             engine.start_spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark
 
@@ -252,7 +252,7 @@ class SparkJobs:
 
     def stop(self) -> None:
         """Stop the current job. Thread-safe and signal-safe."""
-        # Signal handlers must not use locks, events or new threads.
+        # Signal handlers must not use locks, events or threads.
         self._is_stopped = True
         self._start_results.put(None)
         spark = self._spark
@@ -269,7 +269,7 @@ class SparkJobs:
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()
-                # Cancelling is a socket call, too slow for a signal handler.
+                # Cancelling calls a socket, which is too slow for a signal handler.
                 threading.Thread(target=self._cancel_on_stop, name="cancel", daemon=True).start()
                 if not self._spark.has_executors:
                     threading.Thread(
@@ -300,9 +300,9 @@ class SparkJobs:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 self._start_results.put(error)
 
-        # A start cannot be cancelled. A stop does not wait for it: the JVM ends with this process's stdin.
+        # A start cannot be cancelled, and a stop does not wait: the JVM ends with this process's stdin.
         news: RunningSpark | Exception | None = None
-        # An earlier stop may have sent its only message to another thread.
+        # An earlier stop may have sent its one message to another thread.
         if not self._is_stopped:
             threading.Thread(target=start, name="spark", daemon=True).start()
             news = self._start_results.get()

@@ -1,7 +1,7 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-Copy records between `sync_links` and `sync_link_groups`, because group offsets must not exceed a mirror's end. Each
-step is atomic, so several processes may run passes.
+Copy records between `sync_links` and `sync_link_groups`, because group offsets must not exceed a mirror's end. Several
+processes may run passes, because each step is atomic.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
 def sync_groups(sides: LinkView, pace: LinkMemory) -> TaskResult:
-    """Sync groups that committed since the last sync."""
+    """Sync groups with commits since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = require_job_links(sides.source).syncs, require_job_links(sides.destination).syncs
     versions, refused = _read_group_versions(above, spec)
@@ -86,7 +86,7 @@ def _read_group_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict
 
 
 def is_group_synced(spec: MirrorLinkSpec, group: str) -> bool:
-    """Return whether a link syncs a group's offsets."""
+    """Return whether a link's settings select a group for offset sync."""
     sync = spec.consumer_offset_sync
     return sync is not None and sync.enabled and filters_include(sync.filters, group)
 
@@ -99,7 +99,7 @@ def write_offsets(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskResult:
-    """Write offsets of source groups to the destination. Record synced groups in `settled`."""
+    """Write offsets of source groups to the destination, and record synced groups in `settled`."""
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
@@ -119,7 +119,7 @@ def write_offsets(
         count += outcome.is_changed
         if outcome.own:
             in_use[f"group {name}"] = _own_offsets_error(outcome.own)
-            # Retry in the next pass, until the group's own topic is deleted.
+            # Retry in each pass, until the group's own topic is deleted.
             continue
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
@@ -153,7 +153,7 @@ def _own_offsets_error(topics: Collection[str]) -> UserError:
 
 @dataclass
 class GroupOffsetCache:
-    """Caches committed offsets by cluster. It reads each version of a group once."""
+    """Caches committed offsets by cluster and version of a group."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
@@ -176,7 +176,7 @@ TAKEN: Final = "TOPIC_EXISTS_ERROR"
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
     """Create missing mirrors, and report name conflicts with other topics.
 
-    With a prefix, skip topics that are mirrors. Otherwise two opposite links would create mirrors forever.
+    With a prefix, mirrors are skipped, because two opposite links would create mirrors forever.
     """
     auto_create = sides.spec.auto_create
     filters = () if auto_create is None or not auto_create.enabled else auto_create.filters
@@ -238,7 +238,7 @@ def _report_name_conflicts(sides: LinkView, of_link: Mapping[str, str], done: Ta
 
 
 def sync_access_rules(sides: LinkView) -> TaskResult:
-    """Sync the source's access rules to mirrors and namespaces."""
+    """Sync access rules from the source to mirrors and namespaces."""
     sync, name = sides.spec.acl_sync, sides.link.name
     below = require_job_links(sides.destination).syncs
     if sync is None or not sync.enabled or sides.spec.prefix:
@@ -250,15 +250,14 @@ def sync_access_rules(sides: LinkView) -> TaskResult:
     return TaskResult(below.sync_rules(name, rules) + below.protect_mirrors(name))
 
 
-# A mirror waits for an unreadable source for the link's time-out. A source with another id or fewer partitions is
-# rejected.
+# A mirror tolerates an unreadable source for the link's time-out, but no source with another id or fewer partitions.
 
 
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
 def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
-    """Sync partitions and configs of mirrors from their sources."""
+    """Sync partitions and configs from sources to mirrors."""
     healthy = {
         mirror.name: offered[mirror.source].topic
         for mirror in sides.live
@@ -269,7 +268,7 @@ def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskRes
 
 
 def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
-    """Record lost and recovered sources. Return errors of mirrors that became FAILED."""
+    """Record lost and recovered sources; return errors of mirrors that became FAILED."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
@@ -323,7 +322,7 @@ class LinkPass:
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
 
     def build_view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
-        """Return a link with both clusters and its mirrors. `None` if the source cluster is unknown."""
+        """Return a link with both clusters and its mirrors; `None` if the source cluster is unknown."""
         source = link.declared.spec.source
         if source not in self.providers:
             return None
@@ -334,7 +333,7 @@ class LinkPass:
 def sync_links(
     link_pass: LinkPass, driver: TransitionDriver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
-    """Sync the selected links except their groups, and yield the results."""
+    """Sync selected links except groups, and yield the results."""
     links = require_job_links(link_pass.providers[link_pass.cluster])
     every, version = links.list_links(), ""
     mirrors: Sequence[ObservedMirror] | None = None
@@ -342,7 +341,7 @@ def sync_links(
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # Read the version before the mirrors, so that the next pass notices concurrent changes.
+            # Read the version first, so that the next pass notices concurrent changes.
             version = (
                 links.syncs.read_metadata_version()
                 if any(every_link.status is not LinkStatus.PAUSED for every_link in every)
@@ -360,7 +359,7 @@ def sync_links(
 
 
 def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
-    """Sync groups up to the current ends of their mirrors, and yield the results."""
+    """Sync groups up to the current ends of mirrors, and yield the results."""
     if not names:
         return
     links, pace = require_links(link_pass.providers[link_pass.cluster]), link_pass.pace
@@ -380,9 +379,9 @@ def sync_link_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[Li
 
 
 def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: TransitionDriver | None = None) -> LinkOutcome:
-    """Sync a link except its groups. A failed task does not stop the others.
+    """Sync a link except groups. A failed task does not stop the others.
 
-    `version` is the destination's version, read before its mirrors.
+    `version` of the destination was read before its mirrors.
     """
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:
@@ -411,7 +410,7 @@ def sync_link(sides: LinkView, version: str, pace: LinkMemory, driver: Transitio
 
 @dataclass
 class _LinkTasks:
-    """The tasks of a link in one pass. Each runs once per pair of cluster versions."""
+    """Tasks of a link in one pass, each run once per pair of cluster versions."""
 
     sides: LinkView
     pace: LinkMemory
@@ -494,7 +493,7 @@ class _LinkTasks:
         return "" if self._has_owner_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
     def _has_owner_names(self) -> bool:
-        """Flat names depend on declared namespaces, so filters may select other topics."""
+        """Declared namespaces change full names, so filters may select other topics."""
         ends = (self.sides.source, self.sides.destination)
         return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
@@ -558,14 +557,14 @@ def _unknown_source_outcome(cluster: str, link: ObservedLink, owner: ResourceOwn
 class FinalSync:
     """Syncs groups and configs of mirrors before a promotion, reversal or restore ends.
 
-    An error keeps the transition open, except for a group that reads the mirror and commits its own offsets.
+    Errors keep the transition open, except for groups that already read the mirror.
     """
 
     providers: Mapping[str, Provider]
     _groups: GroupOffsetCache = field(default_factory=GroupOffsetCache)
 
     def __call__(self, mirror: ObservedMirror) -> None:
-        """Sync configs and groups of a mirror."""
+        """Sync a mirror's configs and groups."""
         links = require_job_links(get_provider(self.providers, mirror.cluster))
         source = get_provider(self.providers, mirror.source_cluster)
         register_full_names(self.providers, [mirror])

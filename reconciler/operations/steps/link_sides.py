@@ -1,7 +1,4 @@
-"""A link with both clusters: source, errors and due tasks.
-
-Due times are not stored, so a new process checks everything.
-"""
+"""A link with both clusters: source, errors and due tasks."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Synced versions of source groups."""
+    """Versions of source groups that are synced."""
 
     of: Hashable = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -58,7 +55,7 @@ class SettledGroups:
 
 @dataclass
 class LinkMemory:
-    """Data about links that one process remembers between passes."""
+    """What a process remembers about links between passes."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
@@ -66,7 +63,7 @@ class LinkMemory:
     _messages: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
-        """Return whether a task is due, and record its start. Setting the clock back does not delay it."""
+        """Return whether a task is due, and if so record its start."""
         last = self._last_run_ms.get((link_id, task))
         is_due = last is None or now_ms < last or (interval_ms != UNLIMITED and now_ms - last >= interval_ms)
         if is_due:
@@ -78,21 +75,21 @@ class LinkMemory:
         self._last_run_ms.pop((link_id, task), None)
 
     def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Return whether a task is complete for these versions of both clusters."""
+        """Return whether a task is complete for `world`, the versions of both clusters."""
         return self._settled_worlds.get((link_id, task)) == world
 
     def record_settled(self, link_id: str, task: str, world: Hashable) -> None:
-        """Record that a task is complete for these versions of both clusters."""
+        """Record that a task is complete for `world`, the versions of both clusters."""
         self._settled_worlds[link_id, task] = world
 
     def is_new_message(self, link_id: str, task: str, message: str) -> bool:
-        """Return whether a task's error message changed, and store it. Empty means no error."""
+        """Store a task's error message, empty without error; return whether it changed."""
         is_news = self._messages.get((link_id, task), "") != message
         self._messages[link_id, task] = message
         return is_news
 
     def get_group_versions(self, link_id: str, of: Hashable) -> dict[str, str]:
-        """Return synced group versions; empty if mirrors or filters changed."""
+        """Return synced group versions; empty after a change of mirrors or filters."""
         known = self._groups.setdefault(link_id, SettledGroups())
         if known.of != of:
             known.of, known.versions = of, {}
@@ -102,12 +99,12 @@ class LinkMemory:
 _M = MirrorStatus
 
 LIVE_STATES = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _M.LINK_FAILED})
-"""States in which a mirror follows its source, or is paused."""
+"""States of mirrors that follow their sources, or are paused."""
 
 
 @dataclass(frozen=True)
 class LinkView:
-    """A link as seen by its destination at `now_ms`."""
+    """A link at its destination, at `now_ms`."""
 
     link: ObservedLink
     mirrors: tuple[ObservedMirror, ...]
@@ -115,11 +112,11 @@ class LinkView:
     source: Provider
     now_ms: int
     owner: ResourceOwner | None = None
-    """Other workspace that owns the link and records its errors."""
+    """Other workspace that owns the link, and records errors."""
 
     @cached_property
     def source_identity(self) -> ClusterIdentity | ReconcilerError | None:
-        """Identity of the source cluster, or the error. `None` if the cluster does not exist."""
+        """Identity of the source cluster, or the error; `None` if the cluster does not exist."""
         try:
             return self.source.identify()
         except ReconcilerError as error:
@@ -137,12 +134,12 @@ class LinkView:
 
     @property
     def live(self) -> tuple[ObservedMirror, ...]:
-        """Mirrors that follow the source, without those in transition."""
+        """Mirrors in `LIVE_STATES`, without those in transition."""
         return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE_STATES and mirror.operation is None)
 
 
 def register_full_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
-    """Register full names of mirrors and sources on platforms that store only flat names."""
+    """Register full names of mirrors and sources, for platforms that store only flat names."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:
         named.setdefault(mirror.cluster, []).append(address_of("topic", mirror.cluster, mirror.name))
@@ -159,12 +156,12 @@ def make_link_principal(link: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LinkOutcome:
-    """Result of a pass over a link, without the record copy."""
+    """Result of a link's pass, without the record copy."""
 
     cluster: str
     link: str
     status: LinkStatus
-    """Status after contacting the source. If that failed, no task ran."""
+    """Status after contacting the source."""
     done: Mapping[str, int] = field(default_factory=dict)
     """Number of changed mirrors, groups or ACLs, by task."""
     failed: tuple[str, ...] = ()
@@ -186,7 +183,7 @@ _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Number of changes and first error of a task. `code` applies if the error has none."""
+    """Number of changes and first error of a task. `code` is for an error that has no code."""
 
     count: int = 0
     error: ReconcilerError | None = None
@@ -202,7 +199,7 @@ def get_error_code(error: ReconcilerError) -> str:
 
 
 def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskResult:
-    """Return the first error of a task, with the number of all errors."""
+    """Return a result with the first error and the number of errors."""
     if not errors:
         return TaskResult(count)
     name, error = min(errors.items())
@@ -212,7 +209,7 @@ def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskRes
 
 
 def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
-    """Record or clear a task's error if it changed. Retryable errors are not recorded."""
+    """Record or clear a task's error if changed. Retryable errors are not recorded."""
     if isinstance(done.error, RetryableError) or sides.owner is not None:
         return
     known, trouble = sides.link.tasks.get(task), None
@@ -223,7 +220,7 @@ def record_task_trouble(sides: LinkView, task: str, done: TaskResult) -> None:
         require_job_links(sides.destination).record_task_trouble(sides.link.name, task, trouble)
 
 
-# A link is UNAVAILABLE if its source does not answer, and FAILED after an error that a person must fix.
+# A link is UNAVAILABLE if its source does not answer, and FAILED if a person must act.
 
 
 TIMEOUT: Final = "TIMEOUT_ERROR"
@@ -233,7 +230,7 @@ MISCONFIGURATION: Final = "MISCONFIGURATION_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class LinkSource:
-    """A source cluster that answers. `offered` topics are read only on request."""
+    """A source cluster that answers. `offered` topics are read on request."""
 
     cluster_id: str
     version: str
@@ -241,9 +238,9 @@ class LinkSource:
 
 
 def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
-    """Check a link's source and record the link's status. Return the source, or the error.
+    """Check a link's source, and record the link's status. Return the source or the error.
 
-    Offered topics are read if `needs` returns true for the source's version.
+    Offered topics are read if `needs` is true for the source's version.
     """
     try:
         source = _probe_source(sides, needs)
@@ -257,7 +254,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
 
 
 def explain_left_to_owner(sides: LinkView) -> str:
-    """Return why only the owner can sync a link; empty if this workspace declares the source cluster."""
+    """Explain why only the owner can sync a link; empty if this workspace declares the source cluster."""
     if sides.owner is None:
         return ""
     identity = sides.source_identity
@@ -328,12 +325,12 @@ def _make_comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, 
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"
 PASSING_TROUBLES: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
-"""Errors that end when the source exists and is readable again."""
+"""Errors that end once the source is readable again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TroubleJudgement:
-    """Whether an error makes the mirror FAILED, and whether to record it."""
+    """Whether an error makes the mirror FAILED, and is to be recorded."""
 
     fails: bool
     is_news: bool

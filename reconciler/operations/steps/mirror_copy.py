@@ -39,7 +39,7 @@ FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHR
 
 @dataclass(frozen=True, slots=True)
 class MirrorToCopy:
-    """A mirror to copy, with partitions and end offsets."""
+    """A mirror, with partitions and end offsets to copy."""
 
     mirror: ObservedMirror
     only: Collection[int] | None = None
@@ -61,11 +61,11 @@ class Copier:
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
     ) -> CopyResult:
-        """Copy a mirror up to `until`, by default to its source's current ends.
+        """Copy a mirror up to `until`, by default the source's ends.
 
         Raises:
-            SourceChangedError: The source was recreated; nothing was copied.
-            IncompleteError: The copy was stopped; published records remain.
+            SourceChangedError: The source was recreated.
+            IncompleteError: The copy was stopped. Copied records remain.
         """
         (outcome,) = self.copy_all([MirrorToCopy(mirror, None, until, progress=progress)])
         if outcome.error is not None:
@@ -73,7 +73,7 @@ class Copier:
         return outcome.copy
 
     def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[FlowOutcome]:
-        """Copy mirrors in parallel. Then delete records that their sources deleted (F-C-054)."""
+        """Copy mirrors in parallel, then delete records that their sources deleted (F-C-054)."""
         from reconciler.jobs.copy import FlowOutcome, copy_flows
         from reconciler.jobs.flows import CopyResult, Flow
 
@@ -139,7 +139,7 @@ class Copier:
 
 
 def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
-    """Return whether a mirror was neither paused nor stopped since the copy began."""
+    """Return whether a mirror was not paused or stopped during the copy."""
     now = require_links(provider).read_mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)
@@ -151,7 +151,7 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 
 def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return the first offsets of a new mirror; `start_offset` is `latest` or a time."""
+    """Return the start offsets of a new mirror; `start_offset` is `latest` or a time."""
     from reconciler.records.schema import parse_time_ms
 
     bounds = log.read_bounds()
@@ -162,9 +162,9 @@ def choose_start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
 
 
 def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
-    """Return the mirror error to record. `None` if it may disappear by itself.
+    """Return the mirror's error to record; `None` if it may disappear by itself.
 
-    `is_gone` means that the source does not exist.
+    `is_gone`: the source does not exist.
     """
     match error:
         case SourceChangedError():
@@ -197,7 +197,7 @@ def is_source_denied(mirror: ObservedMirror) -> bool:
 def record_mirror_trouble(
     links: LinksByJobs, mirror: ObservedMirror, trouble: Trouble | None, *, retry_ms: int, now_ms: int
 ) -> None:
-    """Record or clear a mirror's error. It makes the mirror FAILED if permanent, or after the link's time-out."""
+    """Record or clear a mirror's error. A permanent error, or the link's time-out, makes the mirror FAILED."""
     if trouble is None:
         if mirror.trouble is not None and not is_source_denied(mirror):
             links.record_trouble(mirror.name, None)
@@ -210,7 +210,7 @@ def record_mirror_trouble(
 def record_link_statuses(
     links: LinksByJobs, seen: Mapping[str, ObservedLink], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
-    """Record which links reach their sources. A FAILED link stays FAILED."""
+    """Record which links reach their sources. FAILED links stay FAILED."""
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CopyTotals:
-    """Copies mirrors for one action, and counts records and bytes."""
+    """Copies mirrors for an action, and counts records and bytes."""
 
     copier: Copier
     name: str
@@ -53,7 +53,7 @@ class CopyTotals:
     offsets: int = 0
 
     def copy_mirror(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
-        """Copy a mirror up to these ends, by default its source's."""
+        """Copy a mirror up to these ends, by default the source's."""
         done = self.copier.copy(
             mirror, ends, lambda job_progress: self.progress(build_progress_event(self.name, job_progress))
         )
@@ -77,17 +77,17 @@ def build_progress_event(name: str, progress: JobProgress) -> Progress:
     )
 
 
-def check_equal(
+def check_copy_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
-    """Reject a copy that differs at common offsets. `since` limits the comparison of compacted partitions."""
+    """Reject a copy that differs at common offsets. Compacted partitions are compared from `since`."""
     from reconciler.jobs.verify import compare_logs
 
     _check_differences(name, compare_logs(engine, source, copy, since=since))
 
 
-def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
-    """Reject a copy (the second log) with another record order. Reads all records."""
+def check_renumbered_copy(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
+    """Reject a copy, the second log, with other records or another order. Reads all records."""
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
@@ -119,7 +119,7 @@ class MountPorts:
 
     @property
     def by_jobs(self) -> MovesByJobs:
-        """Functions of the cluster for moves by jobs."""
+        """The cluster's interface for moves by jobs."""
         return require_part(
             self.provider, require_migrations(self.provider).job_steps, "mounts and moves that jobs make"
         )
@@ -170,8 +170,8 @@ class _MountJobRun:
 class Unmount(_MountJobRun):
     """Archives a topic, compares the archive, and deletes the topic.
 
-    Producers may write while most records are archived, and are rejected afterwards. Each step is first stored on the
-    cluster, so any process can continue.
+    Producers are rejected only for the last records. Each step is first stored on the cluster, so any process can
+    continue.
     """
 
     def run(self) -> JobResult:
@@ -183,7 +183,7 @@ class Unmount(_MountJobRun):
         topic, done = mounts.read_topic(move.topic), None
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
             topic = None
-        # A producer's broker may have created this topic again.
+        # A broker may have created the topic again for a producer.
         if topic is None and move.state is not _S.CUT_OVER:
             raise self._missing_error(move)
         if topic is not None:
@@ -275,7 +275,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """Accept producers again only if the deletion was rejected; after other errors it may still happen."""
+        """Accept producers again only if the deletion was rejected: after other errors, it may still happen."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:
@@ -346,8 +346,7 @@ class Unmount(_MountJobRun):
 class Mount(_MountJobRun):
     """Claims a topic, creates it empty, copies the records, and compares them.
 
-    The claim swaps a register that all platforms share, so no topic is mounted twice. No record expires before the
-    comparison.
+    The claim swaps a register that all platforms share, so no topic is mounted twice.
     """
 
     def run(self) -> JobResult:
@@ -489,16 +488,16 @@ def run_migration_phase(means: MountPorts, job: RunJob) -> JobResult:
 
 @dataclass(frozen=True)
 class Relocation:
-    """Moves a topic on a cluster without renames, in two jobs.
+    """Moves a topic by copying, for clusters without renames, in two jobs.
 
-    The old topic is not deleted if it received records since.
+    The old topic is not deleted if it received records after the copy.
     """
 
     means: MountPorts
     job: RunJob
 
     def fill_topic(self) -> JobResult:
-        """Copy the old topic to its current end, and compare. Raises `StalePlanError` if a topic was recreated."""
+        """Copy the old topic to its current end, and compare. Raises `StalePlanError` for a recreated topic."""
         from reconciler.jobs.copy import fill_topic
 
         move = self._load_move()
@@ -512,7 +511,7 @@ class Relocation:
     def switch_groups(self) -> JobResult:
         """Close the old topic, copy the rest, and set group offsets. Raises as `fill_topic`.
 
-        After an error producers are accepted again, unless the lease was lost.
+        After errors producers are accepted again, unless the lease was lost.
         """
         move = self._load_move()
         ends = self.means.by_jobs.read_recorded_ends(move)

@@ -1,4 +1,4 @@
-"""Observe clusters in parallel, and check their identity."""
+"""Observe clusters in parallel, and check their ids."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ class ClusterObservation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClusters:
-    """Observations of all readable clusters."""
+    """Observations of clusters."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
     hidden: Mapping[Address, NotAuthorizedError]
-    """Resources hidden from the caller, with the reason."""
+    """Resources hidden from the caller, with reasons."""
     lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
-    """Errors of unreadable clusters that the plan does not need."""
+    """Errors of unreadable clusters that the plan can do without."""
 
     @property
     def topics(self) -> int:
-        """Number of topics, without internal ones."""
+        """Number of topics, except internal ones."""
         return sum(
             1
             for address, seen in self.inventory.items()
@@ -97,12 +97,12 @@ def observe(
     recorded: Record,
     *,
     can_exclude: bool = True,
-    may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
+    find_optional: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
-    """Read `clusters` in parallel. Those that `may_lack` returns for the inventory may fail.
+    """Observe `clusters` in parallel. Those that `find_optional` returns for the observed resources may fail.
 
-    `can_exclude` means that errors may suggest `--exclude`.
+    `can_exclude` lets errors suggest `--exclude`.
     """
     lost: dict[str, RetryableError | UserError]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
@@ -110,7 +110,7 @@ def observe(
         _report_progress(futures, "observing clusters", tell)
         answers, lost = wait_for_all(futures, RetryableError, UserError)
     inventory = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
-    if lost and not lost.keys() <= set(may_lack(inventory)):
+    if lost and not lost.keys() <= set(find_optional(inventory)):
         raise _unreadable_error(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in inventory.items() if item.hidden is not None}
     return ObservedClusters(
@@ -128,13 +128,13 @@ def measure(
     *,
     with_groups: bool = False,
     committed: Collection[Address] = (),
-    may_lack: Collection[str] = (),
+    optional: Collection[str] = (),
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
     """Measure topics and their groups. Omit unmeasurable topics.
 
-    `wanted` has topics, and times that split their size by age. `committed` are topics whose offsets are read.
-    `may_lack` are clusters that may fail.
+    `wanted` maps topics to times that split their size by age. Committed offsets are read of topics in `committed`.
+    Clusters in `optional` may fail.
     """
     by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
     for address, cuts in wanted.items():
@@ -142,7 +142,12 @@ def measure(
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
         futures = {
             name: threads.submit(
-                measure_on, providers[name], topics, committed, with_groups=with_groups, may_lack=name in may_lack
+                measure_on_cluster,
+                providers[name],
+                topics,
+                committed,
+                with_groups=with_groups,
+                is_optional=name in optional,
             )
             for name, topics in sorted(by_cluster.items())
         }
@@ -164,14 +169,14 @@ def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callab
         future.add_done_callback(report_waiting)
 
 
-def measure_on(
-    provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, may_lack: bool
+def measure_on_cluster(
+    provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, is_optional: bool
 ) -> Measures:
-    """Measure topics of one cluster. Parameters as in `measure`."""
+    """Measure topics of one cluster, as `measure` does."""
     try:
         sizes = provider.measure_topics(list(wanted), wanted)
     except (RetryableError, UserError):
-        if may_lack:
+        if is_optional:
             return {}
         raise
     sizes = {
@@ -190,7 +195,7 @@ def measure_on(
 
 
 _OPTIONAL_TIMEOUT_S: Final = 2.5
-"""A failover queries its sources twice."""
+"""Short, because a failover queries its sources twice."""
 
 
 def query_in_parallel(
@@ -215,13 +220,13 @@ def query_in_parallel(
 
 
 def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
-    """Explain an unread cluster, as the end of a sentence."""
+    """Explain why a cluster was not read, as the end of a sentence."""
     subject = f"cluster {cluster} "
     return error.strip_subject(subject) if error.subject == subject else f"does not answer: {error.message}"
 
 
 def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
-    """Return the error for a missing cluster, whose location is probably misspelt."""
+    """Build the error for a cluster that does not exist at its location, which may be misspelt."""
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
@@ -232,7 +237,7 @@ def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
 
 
 def read_committed_offsets(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
-    """Return the next offsets of a topic, by group and partition. `None` if unknown."""
+    """Return a topic's committed offsets, by group and partition; `None` if unknown."""
     try:
         groups = require_groups(provider).list_for_topic(full_name)
     except UserError:
@@ -271,7 +276,7 @@ def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Addres
 
 
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
-    """Return the error for a recorded cluster that does not exist at its location."""
+    """Build the error for a recorded cluster that does not exist at its location."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.find_relative_root(name)
     if root is not None:
@@ -290,7 +295,7 @@ def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exc
 
 
 def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
-    """Return one error that names all unreadable clusters."""
+    """Build one error for all unreadable clusters."""
     names = sorted(lost)
     is_one = len(names) == 1
     causes = {name: lost[name].message.removeprefix(f"cluster {name}: ") for name in names}
@@ -305,7 +310,7 @@ def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclu
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection, which takes a third of the time of planning 10,000 topics."""
+    """Disable garbage collection, which takes a third of the time to plan 10,000 topics."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -318,7 +323,7 @@ def pause_garbage_collection() -> Iterator[None]:
 def read_followed_groups(
     providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
 ) -> Mapping[str, Sequence[str]]:
-    """Return the groups of source clusters, for warnings about group filters."""
+    """Return the groups of source clusters, for warnings about filters."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _filters_groups(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
@@ -338,10 +343,7 @@ def _list_group_names(provider: Provider) -> Sequence[str] | None:
 
 
 def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
-    """Yield tiered topics that a plan unmounts or deletes.
-
-    Only the owner of their remote objects can keep or delete those.
-    """
+    """Yield tiered topics that a plan unmounts or deletes."""
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
         get_mounted_topic(mounting)
@@ -356,14 +358,14 @@ def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) 
 
 
 def names_other_owner(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
-    """Return whether a topic's register names another owner, which is normal during a migration."""
+    """Return whether a topic's register names another owner, except during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
     return registered.state == "detached" or registered.owner != cluster_id
 
 
 def mark_lost_topics(inventory: Inventory, lost: Collection[Address]) -> Inventory:
-    """Mark topics whose remote records belong to another cluster."""
+    """Mark topics whose remote records another cluster owns."""
     result = dict(inventory)
     for address in lost:
         legacy = result[address].topic.legacy
@@ -374,15 +376,12 @@ def mark_lost_topics(inventory: Inventory, lost: Collection[Address]) -> Invento
 
 
 def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
-    """Return a cluster's id in object storage.
-
-    Kafka cluster ids are not UUIDs and are mapped.
-    """
+    """Return a cluster's id in object storage. Kafka cluster ids are mapped to UUIDs."""
     moves = require_migrations(provider).job_steps if provider.capabilities.mountings_by_jobs else None
     return cluster_id if moves is None else moves.cluster_id
 
 
-def find_mountables(
+def find_mountable_topics(
     providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
 ) -> tuple[StoredTopics, frozenset[Address]]:
     """Return topics in object storage that Mountings name, and topics whose records another cluster owns."""
@@ -536,7 +535,7 @@ class _StorageIndex:
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
-            # Other processes may have recorded topics as unmounted.
+            # The state may record unmounts that are not in the files.
             spoken |= {get_mounted_topic(last) for last in unmounted}
         for address in gone:
             cluster = cluster_of(address) or ""
@@ -567,7 +566,7 @@ class _StorageIndex:
         made = [register for register in listed if register.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
             return None
-        # Locations of jobs end with topic ids, which have no order.
+        # Locations that jobs create end with topic ids, which have no order.
         is_by_jobs = in_storage != cluster_id
         last = max(
             made, key=lambda register: register.at_ms or 0 if is_by_jobs else int(register.location.rpartition("/")[2])
@@ -678,8 +677,8 @@ class _StorageIndex:
                 yield name
 
 
-def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
-    """Return the sources from which new topics can be recovered."""
+def find_recoveries(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
+    """Return sources from which new topics can be recovered."""
     wanted: dict[str, dict[Address, str | None]] = {}
     for address, declared in desired.items():
         topic = declared.resource
@@ -712,7 +711,7 @@ def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str,
 
 
 def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
-    """Reject writes to a cluster that does not exist, or is not the recorded one."""
+    """Reject a cluster that does not exist, or is not the recorded one."""
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
@@ -735,9 +734,9 @@ def reject_unexpected_cluster(
 
 
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
-    """Read an overview of each cluster in parallel.
+    """Read overviews of clusters in parallel. Clusters that do not exist yet have empty ones.
 
-    Clusters that do not exist yet are empty. `recorded` has expected ids.
+    `recorded` has the expected ids.
     """
     with pause_garbage_collection(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         futures = {name: threads.submit(_read_overview, site, name, recorded) for name in clusters}
@@ -756,7 +755,7 @@ def check_cluster_answers(site: Site, name: str, recorded: Mapping[Address, str 
 
 
 def read_recorded_clusters(site: Site) -> Mapping[Address, str | None]:
-    """Return recorded cluster ids. An unreadable state causes only a warning."""
+    """Read recorded cluster ids. An unreadable state only causes a warning."""
     try:
         return read_incarnations(site.state, owner=site.owner, kind="cluster")
     except ReconcilerError as error:
@@ -769,7 +768,7 @@ def _read_overview(site: Site, name: str, recorded: Mapping[Address, str | None]
 
 
 def check_cluster_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
-    """Return whether a cluster exists. Reject an unexpected or missing recorded cluster."""
+    """Return whether a cluster exists. Reject a missing recorded cluster, or one with another id."""
     identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:
         reject_unexpected_cluster(

@@ -14,7 +14,7 @@ from reconciler.operations.steps.observe import (
     absent_cluster_error,
     explain_lost_cluster,
     measure,
-    measure_on,
+    measure_on_cluster,
     query_in_parallel,
     reject_other_cluster,
 )
@@ -93,7 +93,7 @@ def plan_orders(
     *,
     is_measured: bool = True,
 ) -> Plan:
-    """Plan orders for the clusters that `read` observed. A rejected order is an error of the plan.
+    """Plan orders for the clusters of `read`. Rejected orders are errors of the plan.
 
     `allow` lifts guards, as `VERB:ADDR`.
     """
@@ -113,14 +113,14 @@ def plan_orders(
     desired: dict[Address, DeclaredResource] = {
         cluster_address(name): DeclaredResource(site.clusters[name], "") for name in clusters
     }
-    # Files declare deletion protection, even if the state was not read.
+    # Deletion protection in the files applies even if no state was read.
     if isinstance(site, Work):
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide_actions(desired, {} if snapshot is None else snapshot.record, shown, request=request)
     cuts = planner.list_topics_to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
         return planner.assess_draft(*_measure_roles(site, draft, cuts, read.optional))
-    measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
+    measures = measure(site.providers, cuts, with_groups=True, optional=clusters) if cuts else {}
     return planner.assess_draft(draft, measures)
 
 
@@ -156,7 +156,7 @@ def _measure_side(
     provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
 ) -> Measures:
     def measure_topics(wanted: Sequence[Address]) -> Measures:
-        return measure_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
+        return measure_on_cluster(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, is_optional=False)
 
     sizes: dict[Address, Measure] = {}
     try:
@@ -185,7 +185,7 @@ def _reject_unreadable(draft: Draft, unreadable: Mapping[Address, UserError]) ->
 
 
 def require_executable(plan: Plan) -> Plan:
-    """Return the plan, or raise `BlockedError` if a guard blocks an action."""
+    """Return the plan. Raises `BlockedError` if a guard blocks an action."""
     for error in plan.errors:
         raise UserError(error.message, hint=error.hint)
     for action, block in ((action, action.blocked) for action in plan.blocked):
@@ -220,7 +220,7 @@ _WITH_STATES: Final = frozenset({"mirror", "link"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult:
-    """The plan of a command's orders, and their results."""
+    """Plan and results of a command's orders."""
 
     command: str
     noun: str
@@ -228,7 +228,7 @@ class OrderResult:
     addresses: tuple[Address, ...]
     failed: Mapping[Address, ReconcilerError]
     states: Mapping[Address, str] = field(default_factory=dict)
-    """Known final states of mirrors and links, or locations of topics."""
+    """Final states of mirrors and links, and locations of topics, if known."""
     is_dry_run: bool = False
     is_shown: bool = False
 
@@ -240,13 +240,13 @@ class OrderResult:
 
     @property
     def unchanged(self) -> frozenset[Address]:
-        """Resources that needed no change."""
+        """Ordered resources that needed no change."""
         changed = {address for action in self.plan.actions for address in list_changed_addresses(action)}
         return frozenset(self.addresses) - changed - self.failed.keys()
 
     @property
     def resources(self) -> tuple[OrderedResource, ...]:
-        """Ordered resources, in argument order."""
+        """Ordered resources in argument order."""
         untouched = {*self.unchanged, *self.failed}
         return tuple(
             OrderedResource(address, address not in untouched, self.states.get(address), self.failed.get(address))
@@ -256,19 +256,18 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderedResource:
-    """A resource that a command names, and its result."""
+    """A resource that a command names, with its result."""
 
     address: Address
     is_changed: bool
     state: str | None
-    """State of a mirror or link, or location of a topic. `null` if unknown."""
+    """State of a mirror or link, or location of a topic; `null` if unknown."""
     error: ReconcilerError | None
-    """`null` if the order succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRun:
-    """A command's orders, one per resource. A failure does not stop the others."""
+    """Executes a command's orders, one per resource. A failed order does not stop the others."""
 
     emergency: EmergencyRun
     site: Site
@@ -478,7 +477,7 @@ def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class OrderObservation:
-    """Observed resources that orders need, and unreadable clusters."""
+    """Resources that orders need, and unreadable clusters."""
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
@@ -489,9 +488,9 @@ class OrderObservation:
 def observe_for_orders(
     site: Site, named: Mapping[Address, Order], known_unread: Mapping[str, ReconcilerError], *, has_costs: bool = True
 ) -> OrderObservation:
-    """Observe the resources that orders need, with one request per cluster at a time.
+    """Observe the resources that orders need.
 
-    Skip clusters in `known_unread`. Without `has_costs`, skip also sources of failovers.
+    Clusters in `known_unread` are skipped; without `has_costs`, also sources of failovers.
     """
     unread, orders = dict(known_unread), list(named.values())
     deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
@@ -616,7 +615,7 @@ def _list_link_scope(
     cluster = cluster_of(order.link) or ""
     yield from (cluster_address(cluster), _make_link_pattern(cluster))
     if isinstance(order, DeleteLinkOrder) and order.is_forced:
-        # A failover loses records that only its source has, so read the mirrors' sources.
+        # A failover loses records that only its source has, so mirrors' sources are read.
         resources = (seen.resource for seen in observed.values())
         for mirror in (resource for resource in resources if isinstance(resource, MirrorTopic)):
             if link_of(mirror) == order.link:

@@ -1,4 +1,4 @@
-"""Read the state and open runs without a lock. Store journal entries locally if the state is not writable."""
+"""Read the state and open runs without a lock. Spool journal entries while the state is not writable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import list_settled_addresses, settle_action
 from reconciler.resources.address import cluster_address
 from reconciler.runtime.text import explain_invalid, explain_invalid_json, pluralize, shorten_run_id
-from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
+from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, explain_outdated, read_open_run
 from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, read_snapshot
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def describe_open_run(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
-    """Describe a running or interrupted run, or return `None`."""
+    """Describe the running or interrupted run, or return `None`."""
     if lockfile.lease.status == "held":
         return _describe_running(store, lockfile, lockfile.lease)
     return _describe_interrupted(unfinished) if unfinished is not None else None
@@ -81,8 +81,8 @@ def _describe_next_step(unfinished: UnfinishedRun) -> str:
 
 
 def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
-    """Warn if the lockfile is a restored old copy. Without `rows`, this costs one LIST."""
-    outdated = find_outdated(site.state, lockfile, rows) if lockfile is not None else None
+    """Warn if the lockfile is a restored old copy."""
+    outdated = explain_outdated(site.state, lockfile, rows) if lockfile is not None else None
     if outdated is not None:
         site.invocation.warn(
             f"{outdated}. What was applied since is not known here. Repair it with: reconciler state repair"
@@ -90,7 +90,7 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
 
 
 def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
-    """Yield a finding if a cluster names another state with this lineage, because one is a copy."""
+    """Yield a finding for each cluster that names another state of this lineage: one state is a copy."""
     if lockfile is None:
         return
     me = site.make_owner(lockfile.lineage)
@@ -113,13 +113,13 @@ def find_copied_states(site: Site, lockfile: Lockfile | None, inventory: Invento
 
 
 def read_state(site: Site) -> Snapshot | None:
-    """Return the current state; `None` before the first apply. Writes nothing."""
+    """Read the current state; `None` before the first apply."""
     with pause_garbage_collection():
         return read_snapshot(site.state, owner=site.owner)
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state, so that no command replaces it by an empty one."""
+    """Reject a missing state, so that no command starts an empty one."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Restore the state, or act without one: --no-state. Nothing was written."
@@ -143,13 +143,13 @@ class RecordedState:
 
     @property
     def record(self) -> Record:
-        """Record with the results in the open run's journal."""
+        """Record, including results in the open run's journal."""
         if self.unfinished is not None:
             return self.unfinished.compute_progress().record
         return self.snapshot.record if self.snapshot else {}
 
     def settle(self, seen: ObservedClusters) -> Record:
-        """Return the record, including actions in doubt whose result the clusters have."""
+        """Return the record, including observed results of actions in doubt."""
         if self.unfinished is None:
             return self.record
         ended = []
@@ -164,8 +164,8 @@ class RecordedState:
         return self.unfinished.compute_progress(further=ended).record
 
 
-def read_recorded(site: Site) -> RecordedState:
-    """Read the state, and warn of an open run. Costs two reads, plus the run's files."""
+def read_recorded_state(site: Site) -> RecordedState:
+    """Read the state, and warn of an open run."""
     with pause_garbage_collection():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
@@ -186,14 +186,14 @@ SPOOL: Final = "reconciler.spool/1"
 
 
 class LocalSpool:
-    """Stores a run's unwritten journal entries in `.reconciler/spool/<run>.json`."""
+    """Stores unwritten journal entries in `.reconciler/spool/<run>.json`."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self._folder = folder / ".reconciler" / "spool"
         self._warn = warn
 
     def store_entries(self, run: str, entries: Sequence[Entry]) -> str:
-        """Write a run's entries. Return the path."""
+        """Write a run's entries; return the path."""
         path = self._make_path(run)
         content = [entry.model_dump(mode="json") for entry in entries]
         body = {"format": SPOOL, "run": run, "sha256": _compute_digest(content), "entries": content}
@@ -224,7 +224,7 @@ class LocalSpool:
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def delete_entries(self, run: str) -> None:
-        """Delete a run's file and empty folders. On failure, only warn."""
+        """Delete a run's file and empty folders. Failures only cause a warning."""
         path = self._make_path(run)
         try:
             path.unlink(missing_ok=True)

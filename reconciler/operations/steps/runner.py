@@ -55,16 +55,15 @@ def run_under_lease(
     stop: Stop,
     keeps_state: bool = True,
 ) -> RunOutcome:
-    """Run the actions that `decide` returns under the lease. `result` is `None` if there were none.
+    """Run the actions that `decide` returns under the lease. If `decide` raises, release the lease.
 
-    The lease is released if `decide` raises. Without `keeps_state`, the run uses an empty state in memory and writes no
-    owner marks.
+    Without `keeps_state`, the run uses an empty state in memory and writes no owner marks.
 
     Raises:
-        IncompleteError: Actions in doubt of an earlier run cannot be settled, or the state cannot be written.
+        IncompleteError: An earlier run cannot be settled, or the state cannot be written.
     """
     effects = ThreadEffects(wish.options.parallelism)
-    ownership = OwnerMarks(site)
+    ownership = OwnershipMarker(site)
     try:
         with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.call_on_stop(effects.hurry):
             setting = RunContext(
@@ -83,7 +82,7 @@ def run_under_lease(
         effects.close()
 
 
-class OwnerMarks:
+class OwnershipMarker:
     """Marks resources on clusters as owned by this workspace."""
 
     def __init__(self, site: Site) -> None:
@@ -94,7 +93,7 @@ class OwnerMarks:
         self._warned: set[str] = set()
 
     def wrap_decide(self, decide: Decide) -> Decide:
-        """Wrap `decide` so that it also marks the plan's resources as owned.
+        """Wrap `decide` to mark the resources of actions as owned.
 
         Raises:
             StalePlanError: Another workspace took a resource after the plan.
@@ -115,7 +114,7 @@ class OwnerMarks:
             if todo.plan is not None:
                 taken = {**{name: {} for name in new}, **_find_keys_to_take(todo)}
                 try:
-                    # New clusters come last, so that none is created if another cluster refuses.
+                    # New clusters come last, so that none is created if another refuses.
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
@@ -126,7 +125,7 @@ class OwnerMarks:
         return decide_and_take
 
     def write_recorded_marks(self, record: Record) -> None:
-        """Mark exactly the recorded resources as owned by this workspace."""
+        """Mark the recorded resources as owned, and remove other marks."""
         for cluster, written in self._written.items():
             keys = _list_owned_keys(record, cluster)
             if keys == written or cluster in self._warned:
@@ -147,7 +146,7 @@ class OwnerMarks:
         except UnansweredError:
             raise
         except RetryableError:
-            # Nothing was written, so `write_recorded_marks` need not contact the cluster.
+            # Nothing was written, so `write_recorded_marks` can skip the cluster.
             self._written[cluster] = keep
             raise
         except UserError as error:
@@ -249,7 +248,7 @@ _POLL_S: Final = 0.2
 class Stop:
     """A stop request. Thread-safe and signal-safe.
 
-    It uses a queue, because an event's lock could deadlock in a signal handler.
+    A queue is used, because the lock of an event could deadlock in a signal handler.
     """
 
     def __init__(self) -> None:
@@ -263,7 +262,7 @@ class Stop:
         return self._is_requested
 
     def request(self) -> bool:
-        """Request a stop. Return whether this ends a running job."""
+        """Request a stop; return whether a running job was told to end."""
         self._is_requested = True
         self._bell.put(None)
         for end in tuple(self._enders):
@@ -271,7 +270,7 @@ class Stop:
         return bool(self._enders)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`. Return whether a stop was requested."""
+        """Wait at most `seconds`; return whether a stop was requested."""
         left = seconds
         while left > 0 and not self._is_requested:
             try:
@@ -284,7 +283,7 @@ class Stop:
 
     @contextmanager
     def call_on_stop(self, end: Callable[[], None]) -> Iterator[None]:
-        """In the block, call `end` on a stop request, or at once if there was one."""
+        """In the block, call `end` on a stop request, or at once after an earlier one."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -296,7 +295,7 @@ class Stop:
 
 @contextmanager
 def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """In the block, stop read-only jobs when a stop is requested."""
+    """In the block, stop read-only jobs on a stop request."""
     failed: Exception | None = None
     with stop.call_on_stop(jobs.stop):
         try:
@@ -304,7 +303,7 @@ def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
         except Exception as error:  # noqa: BLE001 - errors of stopped jobs are ignored
             failed = error
     if jobs.is_stopped:
-        # Even a returned result may be incomplete.
+        # After a stop, a returned result may be incomplete.
         raise InterruptedRunError("Interrupted", hint="Nothing was changed") from failed
     if failed is not None:
         raise failed
@@ -312,7 +311,7 @@ def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Options by which a command finds clusters: files, a state, or `--cluster`."""
+    """Where a command finds clusters: files, a state, or `--cluster`."""
 
     invocation: Invocation
     select: Select
@@ -320,10 +319,10 @@ class SiteOptions:
     no_state: bool = False
     """Skip the state, and the check of recorded cluster ids."""
     at: Sequence[str] | None = None
-    """Clusters given by `--cluster`. `None` if the command has no such option."""
+    """Clusters of `--cluster`; `None` if the command has no such option."""
 
     def open_site(self, *, is_reader: bool = False) -> Site:
-        """Open the workspace, state or clusters. No cluster is contacted."""
+        """Open workspace, state or clusters. No cluster is contacted."""
         if self.at:
             return open_clusters_at(self.invocation, self.at)
         if self.state_url is not None:
@@ -338,7 +337,7 @@ class SiteOptions:
             raise
 
     def read_recorded_ids(self, site: Site) -> Mapping[Address, str | None]:
-        """Return recorded cluster ids, by address."""
+        """Return recorded cluster ids by address."""
         return {} if self.no_state else read_recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
@@ -363,7 +362,7 @@ FAILOVER: Final = "mirror failover"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmergencyRun(SiteOptions):
-    """Options of an emergency command, which does not use the files."""
+    """Runs the actions of an emergency command, which does not use the files."""
 
     command: str
     lock_timeout_s: float
@@ -371,7 +370,7 @@ class EmergencyRun(SiteOptions):
     stop: Stop
 
     def read_snapshot(self, site: Site) -> Snapshot | None:
-        """Return the state, if any."""
+        """Read the state, if any."""
         if self.no_state:
             return None
         require_state(site)
@@ -380,7 +379,7 @@ class EmergencyRun(SiteOptions):
     def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Run the actions that `decide` returns. Return errors by action id."""
+        """Run the actions that `decide` returns; return errors by action id."""
 
         def decide_now(basis: DecisionBasis) -> RunWork:
             actions = () if basis.is_second_round else tuple(decide(None if self.no_state else basis.snapshot))
@@ -401,7 +400,7 @@ class EmergencyRun(SiteOptions):
             ).result
         except LeaseError as error:
             if self.command == FAILOVER:
-                # Only a failover must not wait for the lease.
+                # A failover must not wait for the lease.
                 error.hint = f"In an emergency, --no-state does it now, without the lease. {error.hint}"
             raise
         return {} if result is None else _collect_errors(result)
@@ -430,7 +429,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def summarize_errors(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return one error for failed orders, or `None`. `errors` has one entry per order."""
+    """Return one error for all failed orders, or `None`. `errors` has an entry per order."""
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:
         return failed[0] if failed else None

@@ -1,4 +1,4 @@
-"""Transitions of mirrors over two clusters: promote, reverse and restore."""
+"""Promote, reverse and restore mirrors over two clusters."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 def read_mirror(links: Links, full_name: str) -> ObservedMirror | None:
-    """Return the mirror with this name, even if stopped, or `None`."""
+    """Return a mirror, even a stopped one, or `None`."""
     return next(iter(links.list_mirrors(name=full_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirrors:
-    """Stopped mirrors from which their original source may be restored."""
+    """Stopped mirrors from which a topic may be restored."""
 
     providers: Mapping[str, Provider]
     cluster: str
@@ -69,8 +69,8 @@ class StoppedMirrors:
     unanswered: tuple[ReconcilerError, ...] = ()
     links: tuple[str, ...] = ()
 
-    def get_only(self) -> ObservedMirror:
-        """Return the only one of these mirrors."""
+    def get_only_mirror(self) -> ObservedMirror:
+        """Return the only mirror that passes `check_restorable`. Raises `UserError` if none or several do."""
         if not self.mirrors:
             for error in self.unanswered:
                 raise error
@@ -112,7 +112,7 @@ class StoppedMirrors:
 def find_stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return the stopped mirrors from which a topic may be restored, limited to `link_names`."""
+    """Return stopped mirrors from which a topic may be restored, limited to `link_names`."""
     links = require_links(get_provider(providers, cluster)).list_links()
     linked = [
         link
@@ -154,7 +154,7 @@ def can_swap_roles(link: ObservedLink) -> bool:
 
 
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> None:
-    """Reject a stopped mirror that was not a mirror of the current topic."""
+    """Reject a mirror that is not stopped, or whose source was an earlier topic."""
     provider = get_provider(providers, cluster)
     topic = provider.read_source_topic(address_of("topic", cluster, full_name))
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
@@ -193,7 +193,7 @@ def _was_never_copied(provider: Provider, own: ObservedMirror) -> bool:
 def find_truncation_offsets(
     providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror
 ) -> dict[int, int]:
-    """Return the offset per partition at which both logs stop being equal."""
+    """Return the offset per partition up to which both logs are equal."""
     provider, topic = get_provider(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.read_source_topic(topic).incarnation
     other = get_provider(providers, peer.cluster)
@@ -215,7 +215,7 @@ def find_truncation_offsets(
 
 
 def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Add the records that only restored topics have. Incomparable topics become unmeasured."""
+    """Add records that only restored topics have. Incomparable topics become unmeasured."""
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
@@ -248,8 +248,8 @@ def get_source_address(mirror: ObservedMirror) -> Address:
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
-    """Reject a mirror with other producers' records, which its source would never receive."""
+def check_no_foreign_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
+    """Reject a mirror with other producers' records, which the source would never receive."""
     foreign = links.find_foreign_records([mirror.name]).get(mirror.name, ())
     if foreign:
         where = list_first([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
@@ -267,7 +267,7 @@ def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> N
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
+def check_source_not_mirror(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a reversal whose source is a mirror."""
     source_mirror = read_mirror(require_links(get_provider(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
@@ -275,15 +275,15 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
 
 
-def check_source_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
-    """Reject a swap whose source left the reversal, because both sides would accept records."""
+def check_source_closed(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
+    """Reject a swap after the source left the reversal, because both sides would accept records."""
     source_mirror = require_links(get_provider(providers, mirror.source_cluster)).read_mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
 
 
 def check_stopping_verb(mirror: ObservedMirror, verbs: Collection[str]) -> ObservedMirror:
-    """Return the mirror. Raise an error if another verb stopped it."""
+    """Return the mirror. Raises `UserError` if a verb outside `verbs` stopped it."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
         message = (
             f"mirror {mirror.name} of cluster {mirror.cluster} was stopped in the meantime, by {mirror.stopped_by}"
@@ -303,21 +303,21 @@ def _other_restore_error(mirror: ObservedMirror, wanted: MirrorTopic) -> UserErr
 
 
 def broken_reversal_error(mirror: ObservedMirror, peer: ObservedMirror) -> UserError:
-    """Return the error for a reversal whose other mirror was failed over."""
+    """Build the error for a reversal whose other mirror was failed over."""
     message = f"the reversal was interrupted: {peer.name} of cluster {peer.cluster} is {peer.status}"
     address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(message, hint=f"Let {mirror.name} take records again with: reconciler mirror failover {address}")
 
 
 # Each step is stored on its cluster before the next, so any process can continue, and concurrent ones notice each
-# other. Both sides are never writable at once.
+# other. The two sides are never writable at once.
 
 
 _M = MirrorStatus
 
 
 class ReversalAbandonedError(UserError):
-    """A reversal was abandoned before the swap. Its mirror is ACTIVE again."""
+    """A reversal was abandoned before the swap; the mirror is ACTIVE again."""
 
 
 UNDER_WAY: Final = frozenset(
@@ -327,7 +327,7 @@ UNDER_WAY: Final = frozenset(
 
 @dataclass(frozen=True)
 class TransitionDriver:
-    """Drives transitions of mirrors. Each can be repeated after any failure."""
+    """Drives transitions of mirrors, which can be repeated after any failure."""
 
     providers: Mapping[str, Provider]
     copy: Callable[[ObservedMirror, Mapping[int, int] | None], object]
@@ -336,7 +336,7 @@ class TransitionDriver:
     may_go_on: Callable[[], None] = field(default=skip_check)
 
     def promote(self, cluster: str, full_name: str) -> ObservedMirror:
-        """Promote a mirror once it has all records of its source, or continue a promotion."""
+        """Promote a mirror once it has all records of its source. Continues an earlier promotion."""
         links = self._get_links(cluster)
         mirror = links.read_mirror(full_name)
         if not _has_begun(mirror, {PROMOTE}):
@@ -346,19 +346,19 @@ class TransitionDriver:
         return check_stopping_verb(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
-        """Swap the roles of a mirror and its source without loss. Return the new mirror."""
+        """Swap the roles of a mirror and its source without loss; return the new mirror."""
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._get_links(cluster)
         mirror = links.read_mirror(full_name)
         if not _has_begun(mirror, REVERSALS):
             if verb in MIRROR.list_legal_verbs(mirror.status):
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
-                check_source_ends(self.providers, mirror)
+                check_source_not_mirror(self.providers, mirror)
                 check_source(self.providers, mirror)
-                # Copy most records first. If this fails, no producer was stopped.
+                # Copy most records first, before producers are stopped.
                 self.may_go_on()
                 self.copy(mirror, None)
-                check_own_records(links, mirror)
+                check_no_foreign_records(links, mirror)
             links.request_verb(full_name, verb, operation=self.new_id(), may_go_on=self.may_go_on)
         after = check_stopping_verb(self.drive(cluster, full_name), REVERSALS)
         if after.status is _M.ACTIVE:
@@ -376,9 +376,9 @@ class TransitionDriver:
         wanted: MirrorTopic | None = None,
         approved: tuple[OffsetStretch, ...] | None = None,
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
-        """Make the original source of a stopped mirror its mirror, and truncate records written since.
+        """Make the original source of a stopped mirror its mirror, and truncate diverged records.
 
-        Return the mirror, and how each partition was truncated. `approved` are ranges that may be truncated.
+        Return the mirror, and the truncation of each partition. `approved` are ranges that may be truncated.
 
         Raises:
             StalePlanError: More would be truncated than approved.
@@ -396,8 +396,10 @@ class TransitionDriver:
         return check_stopping_verb(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def find_restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
-        """Return the stopped mirror from which a topic can be restored, optionally over `link`."""
-        return find_stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).get_only()
+        """Return the stopped mirror from which a topic can be restored, optionally limited to `link`."""
+        return find_stopped_mirrors(
+            self.providers, cluster, full_name, None if link is None else {link}
+        ).get_only_mirror()
 
     def _choose_peer(
         self, cluster: str, full_name: str, current: ObservedMirror | None, wanted: MirrorTopic | None
@@ -428,11 +430,11 @@ class TransitionDriver:
         return at
 
     def find_truncation_offsets(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
-        """Return the offset at which to truncate each partition of an original source."""
+        """Return the offset per partition at which to truncate an original source."""
         return find_truncation_offsets(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
-        """Run a transition to its end, and return the mirror. Errors are recorded on it, then raised."""
+        """Run a transition to its end, and return the mirror. Errors are recorded there, then raised."""
         links = self._get_links(cluster)
         mirror = links.read_mirror(full_name)
         while mirror.status in UNDER_WAY:
@@ -464,7 +466,7 @@ class TransitionDriver:
             return mirror
         match mirror.status:
             case _M.PENDING_STOPPED if mirror.stopped_by is not None:
-                # The transition was decided, and only the mirror must become writable.
+                # The transition is decided; only the mirror must become writable.
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
                 return self._run_promotion(links, mirror, operation)
@@ -472,7 +474,7 @@ class TransitionDriver:
                 return self._run_synchronization(links, mirror, operation)
             case _M.PENDING_STOPPED:
                 self.sync(mirror)
-                check_source_shut(self.providers, mirror)
+                check_source_closed(self.providers, mirror)
                 self._recheck_sides(links, mirror, operation)
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_MIRROR:
@@ -485,7 +487,7 @@ class TransitionDriver:
                 return mirror
 
     def _run_promotion(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        # Ends of an interrupted promotion may be outdated.
+        # Stored ends of an interrupted promotion may be outdated.
         ends = self._read_source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
@@ -505,7 +507,7 @@ class TransitionDriver:
         self.sync(mirror)
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         try:
-            check_own_records(links, mirror)
+            check_no_foreign_records(links, mirror)
         except UserError as error:
             self._open_source(mirror)
             self._resume_mirror(links, mirror, is_given_up=True)
@@ -529,7 +531,7 @@ class TransitionDriver:
         self._close_source(mirror, operation)
         self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
-        check_own_records(links, mirror)
+        check_no_foreign_records(links, mirror)
 
     def _abandon_reversal(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError
@@ -596,7 +598,7 @@ class TransitionDriver:
         source = mirror.source_topic_id or ""
         maps = self._get_links(mirror.source_cluster).read_offset_maps(mirror.source)
         if maps is not None:
-            # The sync of groups needs this map.
+            # the sync of groups needs this map
             links.record_agreement(mirror.name, source, self._read_bounds(mirror), operation=operation.id, maps=maps)
         self.sync(mirror)
         if maps is None:
@@ -656,7 +658,7 @@ class TransitionDriver:
         return self._get_provider(mirror.source_cluster).open_log(get_source_address(mirror)).read_bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
-        """Do not record a stop or a lost lease."""
+        """Stops and a lost lease are not recorded."""
         try:
             self.may_go_on()
         except ReconcilerError:
@@ -688,7 +690,7 @@ Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-an
 
 
 def drive_transition(driver: TransitionDriver, action: Transition) -> ObservedMirror:
-    """Drive an action's transition. Return the mirror at its address."""
+    """Drive an action's transition; return the mirror at the action's address."""
     cluster, name = cluster_of(action.address) or "", full_name_of(action.address)
     verb = cast("Verb", action.verb)
     match verb:
@@ -736,7 +738,7 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return the error for a mirror's interrupted transition, or `None`."""
+    """Explain a mirror's interrupted transition; `None` if there is none."""
     try:
         links = require_links(providers[cluster_of(address) or ""]).job_steps
         mirror = None if links is None else read_mirror(links, full_name_of(address))
@@ -784,7 +786,7 @@ def _build_failover_hint(address: Address) -> str:
 def explain_all_interrupted(
     providers: Mapping[str, Provider], actions: Iterable[Action], left: Collection[str]
 ) -> tuple[IncompleteError, ...]:
-    """Return errors of transitions that a stopped run left in progress."""
+    """Explain the transitions that a stopped run left in progress."""
     transitions = (
         action
         for action in actions
@@ -795,7 +797,7 @@ def explain_all_interrupted(
     )
 
 
-# A promotion is final, so copy the mirror first until its lag is zero.
+# A promotion is final, so the mirror is copied first until its lag is zero.
 
 
 _NAMED: Final = 5
@@ -807,7 +809,7 @@ _SLICE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LaggingPartition:
-    """Lag of one mirror partition. `stable` is the offset of an open transaction."""
+    """Lag of a mirror partition. `stable` is the offset of an open transaction."""
 
     partition: int
     lag: int
@@ -828,9 +830,9 @@ class CatchUp:
     clock: Callable[[], float] = monotonic
 
     def run(self, cluster: str, full_name: str, timeout_ms: int | None = None) -> None:
-        """Copy until no partition lags. Raises `RetryableError` if the lag does not shrink within `timeout_ms`.
+        """Copy until no partition lags. Raises `RetryableError` if the lag does not shrink for `timeout_ms`.
 
-        `timeout_ms` is by default the link's. -1 means unlimited.
+        The default is the link's; -1 means unlimited.
         """
         links = require_links(self.providers[cluster])
         mirror = links.read_mirror(full_name)
@@ -851,7 +853,7 @@ class CatchUp:
             self._wait(full_name)
 
     def list_lagging(self, mirror: ObservedMirror) -> list[LaggingPartition]:
-        """Return the partitions of a mirror that lag."""
+        """Return a mirror's lagging partitions."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].open_log(source).read_bounds()
         own = require_links(self.providers[mirror.cluster]).read_positions(mirror.name)

@@ -1,8 +1,8 @@
 """Check where secrets may be sent before a cluster is opened.
 
-A manifest names a secret and its receiver, so its author could send any secret anywhere. Therefore the workspace must
-allow the reference, and the address must be known or allowed. The connection must be encrypted, unless the Cluster
-waives it. For a pull request, only its base decides.
+A manifest names secret and receiver, so its author could send any secret anywhere. Therefore the workspace must allow
+the reference, the address must be known or allowed, and the connection encrypted unless the Cluster waives it. For a
+pull request, only its base decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SentSecret(NamedTuple):
-    """A secret and its receiving addresses. For a locally signed token, `reference` is the mechanism."""
+    """A secret and the addresses that receive it. For a locally signed token, `reference` is the mechanism."""
 
     field: str
     reference: str
@@ -51,7 +51,7 @@ class _TrustedFacts:
 
 @dataclass(frozen=True)
 class Trust:
-    """Checks secrets and locations of clusters before they are opened."""
+    """Checks secrets and locations of clusters before these are opened."""
 
     invocation: Invocation
     select: Select
@@ -78,7 +78,7 @@ class Trust:
         self._check_files(about, cluster)
 
     def check_state(self) -> None:
-        """Raise `BlockedError` if a pull request moves the state to a location unknown to its base."""
+        """Raise `BlockedError` if a pull request moves the state to a location that its base lacks."""
         self._check_location("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
 
     @cached_property
@@ -91,7 +91,7 @@ class Trust:
 
     @cached_property
     def base_guards(self) -> Guards | None:
-        """Guards of the pull request's base. `None` without a pull request, or for a new workspace."""
+        """Guards of the pull request's base; `None` without one, or for a new workspace."""
         if self._base is None:
             return None
         folder = self._base.map_path(self.loaded.folder)
@@ -131,7 +131,7 @@ class Trust:
         )
 
     def _find_base_version(self, file: Path) -> Path:
-        """Return a file unchanged outside the repository, where a pull request cannot change it."""
+        """Files outside the repository stay, because a pull request cannot change them."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
@@ -140,7 +140,7 @@ class Trust:
         return file
 
     def find_refused_references(self) -> Iterator[PlanFinding]:
-        """Yield a finding for each secret reference that prevents opening its cluster. Contacts nothing."""
+        """Yield a finding for each secret that prevents opening its cluster. Contacts nothing."""
         for address, declared in self.loaded.desired.items():
             if isinstance(declared.resource, Cluster):
                 for sent in self._find_disallowed_secrets(declared.resource):
@@ -256,7 +256,7 @@ def _list_storage_addresses(cluster: Cluster) -> frozenset[str]:
 
 
 def list_receiving_addresses(cluster: Cluster) -> frozenset[str]:
-    """Return all addresses that may receive a cluster's secrets."""
+    """Return addresses that may receive a cluster's secrets."""
     sent = frozenset(address for sent in list_secrets(cluster) for address in sent.to)
     return sent | cluster.spec.connection.list_secret_targets() | _list_storage_addresses(cluster)
 

@@ -72,12 +72,12 @@ def split_pair(option: str, text: str) -> tuple[str, str]:
 
 
 def find_excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
-    """Return the clusters that `excludes` cover completely, such as `*/east/*`."""
+    """Return clusters that `excludes` cover completely, such as `*/east/*`."""
     patterns = tuple(excludes)
     return frozenset(
         cluster
         for cluster in clusters
-        # No name contains NUL, so a pattern that matches it matches all names.
+        # No name contains NUL, so a pattern that matches NUL matches all names.
         if all(any(matches_pattern(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
     )
 
@@ -133,7 +133,7 @@ class Providers(Mapping[str, Provider]):
 
 @dataclass(frozen=True)
 class Site:
-    """Clusters, state and owner of a command. None is contacted yet."""
+    """Clusters, state and owner for a command, not contacted yet."""
 
     invocation: Invocation
     edge: Edge
@@ -151,12 +151,12 @@ class Site:
 
     @property
     def desired(self) -> Desired:
-        """Resources of the files; empty if none were read."""
+        """Resources of the files; empty without files."""
         return {}
 
     @property
     def clusters_to_read(self) -> tuple[str, ...]:
-        """Names of the clusters that the command reads."""
+        """Clusters that the command reads."""
         return tuple(sorted(self.clusters))
 
     @cached_property
@@ -165,23 +165,23 @@ class Site:
         return Providers(self.clusters, self.edge, self.check_trusted)
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Accept the cluster, because the command line names it."""
+        """Accept a cluster that the command line names."""
 
     def _check_state(self) -> None:
         pass
 
     def make_owner(self, lineage: str) -> ResourceOwner:
-        """Return this workspace as an owner of resources."""
+        """Return this workspace as owner of resources."""
         return ResourceOwner.create(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def find_relative_root(self, name: str) -> str | None:
-        """Return the relative root of an embedded cluster if its base folder is unknown."""
+        """Return an embedded cluster's relative root, if the base folder is unknown."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
 
     def warn_about_local_state(self) -> None:
-        """Warn a CI job that its local state disappears with the machine."""
+        """Warn a CI job whose local state disappears with the machine."""
         if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
             self.invocation.warn(
                 f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
@@ -198,19 +198,19 @@ class Work(Site):
 
     @cached_property
     def trust(self) -> Trust:
-        """Checks where this workspace's secrets may be sent."""
+        """Checks where secrets may be sent."""
         variables = read_variables(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._read_recorded_clusters)
 
     @cached_property
     def guards(self) -> Guards:
-        """Effective guards. A pull request requires at least the approvers of its base."""
+        """Effective guards. A pull request needs at least the approvers of its base."""
         with suppress(UserError):
             return merge_base_guards(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
     def list_lowered_guards(self) -> tuple[PlanFinding, ...]:
-        """Return findings about guards that a pull request lowers, or that cannot be compared."""
+        """Find guards that a pull request lowers, or that cannot be compared."""
         try:
             base = self.trust.base_guards
         except UserError as error:
@@ -222,7 +222,7 @@ class Work(Site):
         """Return `None`, because roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Reject a cluster whose secrets may not be sent to its addresses."""
+        """Reject a cluster that may not receive its secrets."""
         self.trust.check_cluster(cluster)
 
     def _check_state(self) -> None:
@@ -249,14 +249,14 @@ class Work(Site):
 
     @cached_property
     def clusters_to_read(self) -> tuple[str, ...]:
-        """Names of the clusters to read, without completely excluded ones."""
+        """Clusters to read, without completely excluded ones."""
         skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
 @dataclass(frozen=True)
 class StateSite(Site):
-    """A workspace's state. Of the files, only `reconciler.yaml` was read."""
+    """A workspace's state, with only `reconciler.yaml` of the files."""
 
     trust: Trust
 
@@ -265,10 +265,10 @@ class StateSite(Site):
 
 
 def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
-    """Load the workspace without contacting clusters or state. `is_reader` makes both read-only."""
+    """Load the workspace. Contacts neither clusters nor state; `is_reader` makes both read-only."""
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
-        # Saved plans and runs need a commit, because a merged branch no longer differs.
+        # saved plans and runs need a commit, because a merged branch no longer differs
         select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(
@@ -284,7 +284,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
 
 
 def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
-    """Open only the state, even if manifests are invalid. `is_reader` makes it read-only."""
+    """Open only the state, even if manifests are invalid; read-only for `is_reader`."""
     workspace, folder = load_workspace_file(invocation, select), find_workspace_folder(invocation)
     alone = LoadedWorkspace(
         workspace=workspace,
@@ -312,7 +312,7 @@ def _build_state_settings(workspace: Workspace, folder: Path, select: Select) ->
 
 
 def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False) -> Site:
-    """Open a state and its recorded clusters without files. `is_reader` makes both read-only."""
+    """Open a state and its recorded clusters without files; read-only for `is_reader`."""
     settings = StoreSettings.resolve(state_url, folder=invocation.cwd)
     lockfile_row = read_lockfile(open_store(settings))
     if lockfile_row is None:
@@ -330,7 +330,7 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
 
 
 def open_clusters_at(invocation: Invocation, places: Sequence[str]) -> Site:
-    """Open clusters without workspace or state: embedded ones as `NAME=URL`, others as manifest files."""
+    """Open clusters without workspace and state: embedded ones as `NAME=URL`, others as manifest files."""
     clusters: dict[str, Cluster] = {}
     for text in places:
         is_place = "=" in text and not text.endswith((".yaml", ".yml"))
@@ -404,14 +404,14 @@ def _list_mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterat
 
 
 def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
-    """Return the store settings of a location. Relative folders start at `folder`."""
+    """Return a location's store settings. Relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
     ).resolve_path(folder)
 
 
 def parse_topic_address(text: str) -> Address:
-    """Return a topic's address, given the address of a topic, mirror or mounting."""
+    """Return the topic's address for a topic, mirror or mounting."""
     address = Address(text)
     if kind_of(address) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(address):  # noqa: PLR2004 - kind/cluster/name
         raise UsageError(f"{text!r} is not the address of a topic", hint="Write it as topic/west/shop:eu:orders.")
@@ -419,12 +419,12 @@ def parse_topic_address(text: str) -> Address:
 
 
 def get_address_provider(site: Site, address: Address) -> Provider:
-    """Return the provider of the cluster that an address names."""
+    """Return the provider of an address's cluster."""
     return site.providers[cluster_of(address) or ""]
 
 
 def list_possible_clusters(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the clusters that the arguments may name, sorted."""
+    """Return clusters that the arguments may name, sorted."""
     meant: set[str] = set()
     for text in texts:
         cluster = cluster_of(Address(text)) or "*"

@@ -798,7 +798,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     ),
     "what was failed over is begun again": Broken("late join", ((mirrors, "_end_operation", _forgets),)),
     "a mirror opens though its source was rescued": Broken(
-        "west rescued", ((transitions, "check_source_shut", _nothing), (Driver, "_recheck_sides", _nothing))
+        "west rescued", ((transitions, "check_source_closed", _nothing), (Driver, "_recheck_sides", _nothing))
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_copy_current", _nothing),)),
     "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),
