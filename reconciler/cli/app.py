@@ -1,4 +1,4 @@
-"""The tree of commands. `--help` imports no command's module."""
+"""The tree of commands; `--help` imports no command's module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command, whose function is in `module`, or a group with `entries`."""
+    """A command implemented in `module`, or a group with `entries`."""
 
     name: str
     summary: str
@@ -170,16 +170,16 @@ def build_root_command() -> Command:
 
 
 class LazyGroup(TyperGroup):
-    """A command group that imports a command's module only when needed."""
+    """A command group that imports modules of commands when needed."""
 
     entries: tuple[CommandEntry, ...] = ()
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 - typer's signature
-        """List the command names in order of definition."""
+        """List the command names as defined."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return a command, or raise an error that suggests similar names."""
+        """Return a command; raise an error that suggests similar names."""
         for entry in self.entries:
             if cmd_name in (entry.name, entry.alias):
                 return _load_command(entry)
@@ -198,7 +198,7 @@ class LazyGroup(TyperGroup):
 
 
 class _NamedCommand(TyperCommand):
-    """A command that adds itself to usage errors, so that their hint names its help."""
+    """A command whose usage errors name it, so that hints name its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         try:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _REFRESHES_PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
-"""Minimum seconds for a line about an action without records."""
+"""Minimum duration of an action without records for which a line is printed."""
 _BAR_COLUMNS: Final = 12
 _MIN_COLUMNS_WITH_BARS: Final = 100
 _MIN_COLUMNS_WITH_AMOUNTS: Final = 72
@@ -66,7 +66,7 @@ class _RunningAction:
 
 
 class LiveTable:
-    """Shows running actions, and above them actions that failed, moved records or took long."""
+    """Table of running actions, below lines about failed or long actions and moved records."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or _open_console()
@@ -75,7 +75,7 @@ class LiveTable:
         self._rows: dict[str, _RunningAction] = {}
         self._total = self._done = self._failed = 0
         self._failures = FailurePrinter()
-        # A thread redraws, so that times advance between events.
+        # Times advance between events, so a thread redraws.
         self._live = Live(
             console=self._console,
             get_renderable=self.build_table,
@@ -183,7 +183,7 @@ def _format_share(progress: Progress) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format whole seconds, because decimals would flicker."""
+    """Format whole seconds; decimals would flicker."""
     return format_elapsed(float(int(seconds)))
 
 

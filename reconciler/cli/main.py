@@ -11,12 +11,12 @@ from typing import Final
 from reconciler.cli import signals
 
 _GC_THRESHOLD: Final = 50_000
-"""Allocations between garbage collections. With Python's default of 700, collections take a tenth of a plan's time."""
+"""Allocations between garbage collections; Python's default of 700 costs a tenth of a plan's time."""
 _WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code. Never raises."""
+    """Run a command line; return its exit code. Never raises."""
     try:
         import fcntl  # noqa: F401 - absent on Windows; a state in a folder needs file locks
     except ImportError:

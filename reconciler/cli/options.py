@@ -105,7 +105,7 @@ class WorkspaceOptions:
         return made
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+        """Return the given options as words for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -124,7 +124,7 @@ class FileOptions:
     ] = None
 
     def build_select(self) -> Select:
-        """Convert the options for the workflow."""
+        """Build the selection that operations take."""
         from reconciler.operations.steps.invocation import Select
 
         typed = self.list_typed()
@@ -134,7 +134,7 @@ class FileOptions:
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+        """Return the given options as words for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -168,7 +168,7 @@ class SelectOptions(FileOptions):
     ] = None
 
     def build_select(self) -> Select:
-        """Convert the options for the workflow."""
+        """Build the selection that operations take."""
         from dataclasses import replace
 
         _check_utf8(tuple(_repeat_option("--allow", self.allow)))
@@ -182,7 +182,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+        """Return the given options as words for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed(self).merge(
             TypedOptions(
@@ -197,7 +197,7 @@ class SelectOptions(FileOptions):
 
 
 def _check_utf8(typed: Sequence[str]) -> None:
-    """Reject values that are not UTF-8, which saved plans cannot store."""
+    """Reject values that are not UTF-8: saved plans cannot store them."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
@@ -222,7 +222,7 @@ def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def parse_config_changes(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
-    """Parse `--set KEY=VALUE` and `--delete KEY`; a deleted key has the value `None`."""
+    """Parse `--set KEY=VALUE` and `--delete KEY`, whose value is `None`."""
     values, reset = parse_pairs("--set", set_), set(delete or ())
     both = sorted(values.keys() & reset)
     if both:
@@ -245,7 +245,7 @@ def parse_seconds(option: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StateUrlOptions:
-    """`--state`, which takes connections from a state instead of a workspace."""
+    """`--state`: connections from a state instead of a workspace."""
 
     state: Annotated[
         str | None,
@@ -253,11 +253,11 @@ class StateUrlOptions:
     ] = None
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+        """Return the given options as words for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Convert the options for the workflow."""
+        """Build the access to clusters that operations take."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
@@ -265,14 +265,14 @@ class StateUrlOptions:
 
 @dataclass(frozen=True, slots=True)
 class StateOptions(StateUrlOptions):
-    """`--state`, and `--no-state` for a state that cannot be read."""
+    """`--state`, and `--no-state` if the state cannot be read."""
 
     no_state: Annotated[
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Convert the options for the workflow."""
+        """Build the access to clusters that operations take."""
         from dataclasses import replace
 
         _check_state_options(self.state, no_state=self.no_state)
@@ -281,7 +281,7 @@ class StateOptions(StateUrlOptions):
 
 @dataclass(frozen=True, slots=True)
 class StateFilterOptions:
-    """`--state`, which also accepts topic states as a filter, and `--no-state`."""
+    """`--state` as URL or as filter by topic state, and `--no-state`."""
 
     state: Annotated[
         list[str] | None,
@@ -298,11 +298,11 @@ class StateFilterOptions:
     ] = False
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+        """Return the given options as words for hints."""
         return self._build_state_options().list_typed()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Convert the options for the workflow."""
+        """Build the access to clusters that operations take."""
         return self._build_state_options().build_site_options(files, place)
 
     def list_states(self) -> tuple[str, ...]:
@@ -357,7 +357,7 @@ class ForgeOptions:
 
 
 def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of `body`, with an option for each field of its bundles."""
+    """Turn `body` into a command with an option per field of its bundles."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_list_parameters(body, hints, bundles))
@@ -376,7 +376,6 @@ def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
 def _list_parameters(
     body: Callable[..., None], hints: dict[str, Any], bundles: dict[str, type]
 ) -> Iterator[inspect.Parameter]:
-    # The command's own parameters come first.
     for name, parameter in inspect.signature(body).parameters.items():
         if name not in bundles:
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
@@ -394,13 +393,12 @@ def _extract_bundle(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command; do not leave interrupts and closed pipes to typer."""
+    """Run a command; handle interrupts and closed pipes before typer."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
         raise InterruptedRunError("Interrupted", hint="Run the same command again") from error
     except BrokenPipeError as error:
-        # The reader closed the pipe.
         discard_output(open_stdout().stream)
         raise typer.Exit from error
 
@@ -437,7 +435,7 @@ class LeaseOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+        """Return the given options as words for hints."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
@@ -450,7 +448,7 @@ class LeaseOptions:
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[EmergencyRun]:
-        """Yield access to clusters until a signal; then warn if no state recorded the change."""
+        """Yield access to clusters until a signal; warn if the state does not record the change."""
         _check_state_options(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")

@@ -35,7 +35,7 @@ def open_emergency(
     *,
     is_dry_run: bool = False,
 ) -> Iterator[EmergencyRun]:
-    """Yield access to clusters; with JSON, print events and a final error."""
+    """Yield access to clusters; print events and a final error as JSON if requested."""
     streamed: TextOrJson = "text" if is_dry_run else form
     with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_drop_failures(emergency.report)) if streamed == "text" else emergency
@@ -105,9 +105,9 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 
 
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
-    """Print a dry run's plan, or the results; raise the verdict.
+    """Show a dry run's plan, or the results; raise an error that they contain.
 
-    `done` is the past participle of the verb: `deleted`.
+    `done` is the verb's past participle: `deleted`.
     """
     if result.is_dry_run:
         show_plan(result.plan, form)
@@ -125,7 +125,7 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
 
 
 def _format_result(result: OrderResult, done: str) -> list[Line]:
-    """Format a line for each resource; omit a single error, which is printed last."""
+    """Format a line per resource, but omit a single error, which is printed last."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}

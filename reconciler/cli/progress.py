@@ -66,15 +66,12 @@ def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
             screen.write(f"\r{' ' * widest}\r")
 
 
-# Events are JSON lines for programs, a table on terminals, or occasional lines in pipes.
-
-
 _BETWEEN_LINES_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class FinishedRun:
-    """Summary of a run, once it has ended."""
+    """A run's summary, once it has ended."""
 
     summary: Summary | None = None
 
@@ -89,7 +86,7 @@ def open_reporter(
     if form == "json":
         yield _serialize(_print_json, lock, ending)
     elif is_log_enabled():
-        # The JSON log has the events; failures are printed at the end.
+        # The log has the events; failures are printed at the end.
         yield _serialize(_ignore_event, lock, ending)
     elif open_stderr().can_redraw:
         from reconciler.cli.live import LiveTable
@@ -113,7 +110,7 @@ def _serialize(take: Callable[[Event], None], lock: threading.Lock, ending: Fini
 
 
 def _ignore_event(_event: Event) -> None:
-    """Print nothing: the log has the event."""
+    """Print nothing."""
 
 
 def _print_json(event: Event) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-# Failed commands print the error in the requested format; else pipelines would show an earlier result.
+# Failed commands print errors in the requested format, else pipelines would show an earlier result.
 
 
 Command: TypeAlias = Literal["plan", "drift", "validate"]
@@ -49,7 +49,7 @@ _RESERVED_BYTES: Final = 100
 def show_errors(
     form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
 ) -> Iterator[None]:
-    """Print an error of the block in a format for programs, then re-raise it."""
+    """Print an error in a format for programs; re-raise it."""
     try:
         yield
     except Exception as error:
@@ -63,7 +63,7 @@ def show_errors(
 
 
 def annotate(remarks: Remarks, folder: Path) -> None:
-    """Annotate the files of the workspace in GitHub's pull request."""
+    """Annotate files of the workspace in GitHub's pull request."""
     if detect_pipeline() == "github":
         from reconciler.cli.text.job_log import list_annotation_commands
         from reconciler.process import read_repository_prefix
@@ -131,7 +131,7 @@ def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -
 
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message (without a list of problems) and hint."""
+    """Return exit code, message without list of problems, and hint."""
     if not isinstance(error, ReconcilerError):
         return describe_unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
@@ -144,7 +144,7 @@ def list_problems(error: BaseException) -> Sequence[Problem]:
 
 
 def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
-    """Yield a remark for each file problem, or for the error itself."""
+    """Yield a remark for each file problem, or for the error."""
     from reconciler.cli.text.remarks import build_error_remark, build_problem_remark
     from reconciler.planning.plan import PlanFinding
 
@@ -156,7 +156,7 @@ def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
 
 
 def build_validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
-    """Build remarks from the errors and warnings of a validation."""
+    """Build remarks from the findings and warnings of a validation."""
     from reconciler.cli.text.remarks import Remarks, build_error_remark, build_warning_remark
 
     rows = [build_error_remark(finding, "validate") for finding in validated.findings]
@@ -165,7 +165,7 @@ def build_validation_remarks(validated: ValidationResult, tool: str, environment
 
 
 def choose_title(remarks: Remarks) -> str:
-    """Choose the heading of a report, with `{}` for the workspace."""
+    """Return a report's heading, with `{}` for the workspace."""
     errors = any(remark.level == "error" for remark in remarks.rows)
     return _TITLES[remarks.command] if errors or not remarks.is_whole else "Files of {} are valid"
 
@@ -197,13 +197,8 @@ def format_remarks(remarks: Remarks) -> str:
     return "\n".join([*head, *rows, *end]) + "\n"
 
 
-# `--report FORM=FILE` writes the result in further formats.
-
-
 ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
-"""`outputs`: lines `name=value` for `$GITHUB_OUTPUT` or GitLab's dotenv; `gitlab`: counts for GitLab's
-`reports: terraform`.
-"""
+"""`outputs`: `name=value` lines for `$GITHUB_OUTPUT` or GitLab's dotenv; `gitlab`: counts for `reports: terraform`."""
 _FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(OutputFormat) if form != "text"), *get_args(ForPipelines))
 _APPENDED_FORMATS: Final = frozenset({"outputs"})
 
@@ -237,7 +232,7 @@ class Reports:
 
     @contextmanager
     def report_errors(self) -> Iterator[None]:
-        """Print an error of the block, write it to each file, and re-raise it."""
+        """Print an error, write it to each file, and re-raise it."""
         try:
             with show_errors(self.form, self.command, self.invocation, self.environment):
                 yield
@@ -441,9 +436,9 @@ class DriftReport:
             read_webhook_url(environ, self.webhook, allows_http=self.forge_request.allows_http)
 
     def publish(self, drifted: DriftResult) -> None:
-        """Update the issue, then send a message if the issue has changed.
+        """Update the issue; send a message if it has changed.
 
-        The issue records an unsent message; the next run sends it.
+        The issue records an unsent message, which the next run sends.
         """
         from reconciler.cli.text.drift_text import format_chat_message, format_drift_issue
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _INPUT_WAIT_S: Final = 0.2
-"""Maximum seconds of one wait for input; signals are handled between waits."""
+"""Maximum seconds of one wait for input; between waits, signals are handled."""
 
 
 def ask_question(question: str) -> bool:
@@ -77,7 +77,7 @@ def ask_question(question: str) -> bool:
 
 
 def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show the effects of a command and ask for confirmation; with JSON, use standard error."""
+    """Show a command's effects (with JSON on standard error); ask for confirmation."""
     (open_stdout() if form == "text" else open_stderr()).show(lines)
     if not yes:
         require_terminal("Give --yes")
@@ -137,14 +137,14 @@ def warn_about_plan(planned: PlanResult) -> None:
 
 
 def format_warning(finding: PlanFinding) -> str:
-    """Format a warning: position, subject, problem, remedy."""
+    """Format position, subject, problem and remedy."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
 
 
 def show_plan_text(planned: PlanResult, screen: Screen) -> None:
-    """Print a plan without a pager, because a question may follow."""
+    """Print a plan without a pager: a question may follow."""
     screen.show(_format_planned(planned, screen))
 
 
@@ -264,7 +264,7 @@ class ApplyMode:
     form: TextOrJson = "text"
 
     def build_options(self, kind: type[Options], **more: Any) -> Options:
-        """Convert the options to `kind`, with further fields `more`."""
+        """Build options of the class `kind`, with further fields `more`."""
         timeout_s = parse_seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
             if not name.isprintable() or "," in name or not name.strip():
@@ -294,9 +294,7 @@ def run_with_dialog(
     is_approved: bool,
     instead: str = "Give --yes",
 ) -> None:
-    """Run `do` with progress and confirmation.
-
-    `instead` is the hint if there is no terminal.
+    """Run `do` with progress and confirmation; `instead` is the hint if there is no terminal.
 
     Raises:
         UsageError: A confirmation is needed, and there is no terminal.
@@ -337,7 +335,7 @@ class _PlanDialog:
         self._is_shown = False
 
     def confirm(self, planned: PlanResult) -> bool:
-        """Show a plan, and ask unless it is approved; CI logs fold approved plans."""
+        """Show a plan; ask unless it is approved. CI logs fold approved plans."""
         self._before.end()
         if self._is_approved:
             with (open_stdout() if self._doing.form == "text" else open_stderr()).fold_output("Plan"):
@@ -360,7 +358,7 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show the differences from the approved plan, unless JSON has them."""
+        """Show the differences from the approved plan, unless JSON output has them."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -403,7 +401,7 @@ class PhaseLine:
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._is_drawn = False
-        # A daemon thread lets the process end while a cluster hangs.
+        # A cluster may hang, so a daemon thread lets the process end.
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
     def report_progress(self, invocation: Invocation) -> Invocation:
@@ -420,7 +418,7 @@ class PhaseLine:
         return replace(invocation, tell=self._set_text, warn=warn)
 
     def end(self) -> None:
-        """Remove the line permanently."""
+        """Remove the line for good."""
         self._is_over.set()
         with self._lock:
             self._erase()

@@ -50,7 +50,7 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
             case "KafkaPrincipalAuthorization":
                 _import_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # read above; topics and principals refer to them
+                pass  # read above, for topics and principals
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.report_inexpressible("", NO_CLIENT_QUOTA)
             case "KafkaUser":

@@ -1,4 +1,4 @@
-"""Import kafka-gitops state files; services and roles become access rules, as in kafka-gitops."""
+"""Import kafka-gitops state files; their services and roles become access rules."""
 
 from __future__ import annotations
 

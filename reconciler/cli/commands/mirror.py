@@ -324,9 +324,6 @@ def reverse_command(
     _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
 
-# Commands of `reconciler link`.
-
-
 LinkAddresses = Annotated[
     list[str] | None,
     Argument(metavar="ADDR", help="For example link/east/twin, or 'link/east/*'.", show_default=False),

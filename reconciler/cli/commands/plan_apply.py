@@ -158,7 +158,7 @@ def apply_command(
 
 
 def _parse_pull_request(text: str) -> int | None:
-    """Parse a pull request's number; `None` means the pipeline's pull request."""
+    """Parse a pull request's number; `None` means that of the pipeline."""
     if text == "auto":
         return None
     if text.isascii() and text.isdecimal() and int(text) > 0:
@@ -296,7 +296,6 @@ def drift_command(
 
 
 def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Sequence[str]) -> None:
-    """Print the patch, and notes about it on standard error."""
     from reconciler.operations.drift_patch import accept
 
     accepted = accept(place.read_invocation(), chosen.build_select(), patterns)

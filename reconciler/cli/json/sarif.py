@@ -150,10 +150,7 @@ class SarifDocument(_SarifModel):
 
     @classmethod
     def from_remarks(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
-        """Convert errors and warnings, but no notes, to SARIF.
-
-        `prefix` is the workspace's path in the repository: `topics/`.
-        """
+        """Convert errors and warnings to SARIF. `prefix` is the workspace's path in the repository: `topics/`."""
         rows = [row for row in remarks.rows if row.level != "note"]
         reported = rows[:MOST_RESULTS]
         rules = sorted({row.rule for row in rows})

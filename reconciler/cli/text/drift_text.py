@@ -1,4 +1,4 @@
-"""Drift as text, Markdown, an issue, a chat message and JUnit."""
+"""Drift as text, Markdown, issue, chat message and JUnit."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def format_drift_finding(finding: DriftItem) -> str:
 
 
 def format_drift_comment(drifted: DriftResult) -> str:
-    """Format a comment of at most `LIMIT` bytes; shorten failing findings last."""
+    """Format a comment of at most `LIMIT` bytes."""
     text = ""
     for parts in _list_comment_forms(drifted):
         text = "\n".join(parts) + "\n"
@@ -119,7 +119,7 @@ def format_drift_comment(drifted: DriftResult) -> str:
 
 
 def _list_comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
-    """Yield ever shorter comments; the last one always fits."""
+    """Yield ever shorter comments; failing findings are shortened last, and the last comment always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
@@ -178,7 +178,7 @@ _SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
-    """Format an issue: findings, owners of files, and a patch that accepts the drift."""
+    """Format an issue with findings, file owners, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
@@ -201,7 +201,7 @@ def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
 
 
 def format_chat_message(drifted: DriftResult, link: str) -> str:
-    """Format a chat message: count, first findings, and a link."""
+    """Format count, first findings, and a link."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing

@@ -28,12 +28,12 @@ _ABSENT_MARK: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Field that only manifests have; states record mirrors separately."""
+"""Field in manifests only; states record mirrors separately."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
-    """Format a single resource by field, or a table."""
+    """Format one resource by field, or a table."""
     if one:
         return [part for row in rows for part in format_resource(row)]
     if not rows:
@@ -55,7 +55,7 @@ def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
 
 
 def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
-    """Format a resource by field; `origins` adds the origin of each value."""
+    """Format a resource by field, with values' `origins`."""
     sides = [
         list_resource_fields(shown.desired),
         list_resource_fields(shown.recorded.resource if shown.recorded else None),
@@ -226,7 +226,7 @@ _EMPTY_TEXTS: Final = {
 
 
 def format_graph(picture: Picture) -> list[Line]:
-    """Format a graph as text: the arrows and refused requests of each node."""
+    """Format each node's arrows and refused requests."""
     if not picture.nodes:
         return [make_line(_EMPTY_TEXTS[picture.of])]
     blocks = [list(_format_node(picture, node.name)) for node in picture.nodes]
@@ -256,7 +256,7 @@ def _build_arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
 
 
 def format_arrow_label(arrow: Arrow) -> str:
-    """Format an arrow's label, with a note if it happens automatically."""
+    """Format an arrow's label, with a note if it is automatic."""
     if not arrow.by_itself:
         return arrow.label
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
@@ -326,7 +326,7 @@ def _format_full_label(arrow: Arrow) -> str:
 
 
 def _assign_node_ids(picture: Picture) -> dict[str, str]:
-    """Map nodes to ids; user-defined names appear only in labels."""
+    """Map nodes to ids, because names may need escaping."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

@@ -47,7 +47,7 @@ _PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(
 
 
 def format_sentence(text: str) -> str:
-    """Format a sentence; words that forges could interpret become code spans."""
+    """Format a sentence with code spans for words that forges could interpret."""
     parts: list[str] = []
     quoted: list[str] = []
     for word in [*escape_invisible(text).split(" "), ""]:
@@ -100,7 +100,7 @@ class NamedLine:
 
 
 def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
-    """Format addresses; addresses with a common prefix share a line."""
+    """Format addresses, those with a common prefix on one line."""
     by_start: dict[str, list[str]] = {}
     for address in addresses:
         cut = max(address.rfind(":"), address.rfind("/")) + 1
@@ -133,10 +133,9 @@ MOST: Final = 25
 
 
 def draw_dependencies(plan: Plan) -> list[str]:
-    """Draw dependencies as Mermaid; empty if there are none, or too many actions."""
+    """Draw dependencies as Mermaid; empty if there are none, or too many."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
-    # omit actions without dependencies
     shown = [name for name in by_id if any(name in pair for pair in pairs)]
     if not shown or len(by_id) > MOST:
         return []
@@ -170,7 +169,7 @@ def format_ordinary_rows(parts: Sections) -> list[str]:
 
 
 def fit_rows(parts: Sections, room: int) -> list[str]:
-    """Format rows of at most `room` bytes, drifted and waiting ones first; count the others."""
+    """Format rows of at most `room` bytes, drifted and waiting ones first; count the rest."""
     room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FOLD_BYTES
     chosen: list[Sequence[PlanRow]] = []
     for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
@@ -195,7 +194,7 @@ def count_ordinary_rows(parts: Sections) -> list[str]:
 
 
 def count_all_rows(parts: Sections) -> list[str]:
-    """Count ordinary and drifted rows in one line, if a table is too large."""
+    """Count ordinary and drifted rows in one line."""
     rows = (len(_list_ordinary_rows(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [pluralize(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
@@ -261,7 +260,7 @@ def _format_counts(ordinary: Sequence[PlanRow], drift: Sequence[PlanRow], waitin
 def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
     """Format a plan as a comment of at most `LIMIT` bytes.
 
-    It reduces ordinary changes to counts before it shortens dangers.
+    Ordinary changes are reduced to counts before dangers are shortened.
     """
     plan_sections = sort_plan_rows(plan)
     text = ""
@@ -295,7 +294,6 @@ def _list_comment_forms(
                 *rest,
                 *_format_footer(plan),
             ]
-        # a line counts addresses that do not fit
         yield [*head, *_format_addresses(plan_sections, room), *rest, *_format_footer(plan)]
 
 
