@@ -31,7 +31,7 @@ class ReconcilerError(Exception):
         return self.message.removeprefix(subject) if self.subject == subject else self.message
 
     def add_subject(self, subject: str, role: str = "") -> Self:
-        """Prefix the message with `subject` and its `role`, unless the message contains `subject`."""
+        """Prefix the message with `subject` and its `role`, unless it contains `subject`."""
         if subject not in self.message:
             self.message = f"{subject}{role and f', {role}'}: {self.message}"
         return self
@@ -127,7 +127,7 @@ class QuotaExceededError(UserError):
 
 
 class SourceChangedError(UserError):
-    """The source was replaced, or the mirror lost records: their records differ."""
+    """The records of mirror and source differ: the source was replaced, or the mirror lost records."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -163,7 +163,7 @@ class RetryableError(ReconcilerError):
 
 
 class MendFirstError(RetryableError):
-    """The user must repair something outside reconciler before a retry, such as a full disk."""
+    """The user must repair something else before a retry, such as a full disk."""
 
 
 class UnansweredError(RetryableError):
@@ -218,7 +218,7 @@ class BrokenInvariantError(ReconcilerError):
 
 
 def find_root_cause(error: BaseException) -> BaseException:
-    """Return the first error in the chain of causes and contexts, searched up to the next `ReconcilerError`."""
+    """Return the earliest cause or context of an error, up to the next `ReconcilerError`."""
     while (cause := error.__cause__ or error.__context__) and not isinstance(cause, ReconcilerError):
         error = cause
     return error

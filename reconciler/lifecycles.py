@@ -167,7 +167,7 @@ BY_JOBS: Final = "jobs"
 """Parameter `by` of a mount that copies records with jobs."""
 
 BY_PLATFORM: Final = "platform"
-"""Parameter `by` of a transition in which the platform changes the mirror's role."""
+"""Parameter `by` of a role change made by the platform."""
 
 NEXT_VERBS: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
 """State → the verb that continues the migration from this state."""
@@ -484,8 +484,8 @@ HOUSEKEEPING: Final = Lifecycle(
 )
 
 
-# States of remote segments and of deleted remote partitions (KIP-405). A segment is being copied until a manifest lists
-# it, and being deleted while the manifest lists it as garbage.
+# States of KIP-405. A segment is being copied until a manifest lists it, and being deleted while the manifest lists it
+# as garbage.
 
 
 class SegmentState(StrEnum):

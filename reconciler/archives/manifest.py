@@ -72,11 +72,10 @@ class Manifest:
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
     """Leader epochs and their first offsets, oldest first."""
     uploaded_ms: int = 0
-    """Time of the last upload."""
     compacted_to: int = 0
     """Offset below which every key occurs only once."""
     learned: tuple[int, int] = (0, 0)
-    """Epoch and offset of the last compaction. It knew all newer records of keys below this offset."""
+    """Epoch and offset of the last compaction, which knew all newer records of keys below the offset."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -230,7 +229,7 @@ _ENTRY: Final = 300
 class ManifestSpill:
     """Writes pages of a manifest for one change; retries after a lost race reuse them.
 
-    All pages contain entries, not references, so a read needs one page.
+    All pages contain entries, so a read needs one page.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
@@ -241,7 +240,7 @@ class ManifestSpill:
         self._joined: dict[str, None] = {}
 
     def spill(self, manifest: Manifest) -> Manifest:
-        """Move older entries to pages until at most two pages' size remains in the manifest."""
+        """Return the manifest, with older entries moved to pages until at most two pages' size remains."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
         if sum(sizes) <= 2 * self._page_bytes:

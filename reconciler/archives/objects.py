@@ -35,7 +35,7 @@ def gzip_value(value: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def missing_object_error(store: ObjectStore, key: str, what: str) -> MissingObjectError:
-    """Return the error for a missing object that contains `what`."""
+    """Return the error for a missing object; `what` describes its content."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 

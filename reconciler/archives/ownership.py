@@ -155,7 +155,7 @@ def _parse(register: Register, held: RegisterSnapshot) -> Ownership:
 def check_claimable(
     location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str = ""
 ) -> None:
-    """Raise `OwnershipLostError` unless a topic is detached, or claimed by this migration."""
+    """Raise `OwnershipLostError` unless a topic is detached or claimed by this migration."""
     if ownership is None:
         message = f"{location} was never detached: it belongs to cluster {location.cluster_id}"
         raise OwnershipLostError(message, hint="Unmount it there first.")

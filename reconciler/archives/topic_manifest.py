@@ -57,7 +57,7 @@ class CommittedOffset:
     epoch: int | None = None
 
     def clamp(self, bounds: Bounds) -> CommittedOffset:
-        """Limit the offset to the log's bounds and to records not truncated since the commit."""
+        """Return the offset limited to the log's bounds and to records not truncated since the commit."""
         end = bounds.end if self.epoch is None else min(bounds.end, bounds.find_unchanged_end(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)

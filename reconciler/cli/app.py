@@ -35,7 +35,6 @@ class CommandEntry:
 def _define_command(
     section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
 ) -> CommandEntry:
-    """Define a command; `group` is required if its module serves several groups."""
     function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
     return CommandEntry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 

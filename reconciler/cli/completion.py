@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 COMPLETION_VARIABLE: Final = "_RECONCILER_COMPLETE"
-"""Environment variable that completion scripts set, such as `complete_bash`."""
+"""Environment variable that completion scripts set."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
 """Names that no shell splits or expands; only these are offered."""
 _MOST_RUNS: Final = 50
@@ -251,7 +251,7 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines with kind and metadata; all of a link, for its mirrors."""
+    """Return the lines with kind and metadata; of a link all lines, for its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

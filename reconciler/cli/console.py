@@ -86,7 +86,7 @@ class Screen:
         self.show(held)
 
     def write(self, text: str) -> None:
-        """Write text; CI runners do not execute commands in it."""
+        """Write text; CI runners execute no commands in it."""
         text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 

@@ -36,7 +36,6 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
             screen.show([EMPTY, make_line("Interrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
-            # The reader closed the pipe.
             discard_output(sys.stdout)
             code = 0
         case _:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _REFRESHES_PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
-"""Minimum duration of an action without records for which a line is printed."""
+"""Minimum seconds of an action without records to be listed."""
 _BAR_COLUMNS: Final = 12
 _MIN_COLUMNS_WITH_BARS: Final = 100
 _MIN_COLUMNS_WITH_AMOUNTS: Final = 72
@@ -66,7 +66,7 @@ class _RunningAction:
 
 
 class LiveTable:
-    """Table of running actions, below lines about failed or long actions and moved records."""
+    """Table of running actions; actions that failed, moved records or took long are listed above it."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or _open_console()

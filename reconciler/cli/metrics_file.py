@@ -157,7 +157,7 @@ def _build_family(metric: Metric) -> Family:
 
 
 def _rename_counter(text: str, name: str) -> str:
-    """Remove `_total`, which the library appends: Redpanda and Confluent do not."""
+    """Remove `_total`, which the library appends, but Redpanda and Confluent do not."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text

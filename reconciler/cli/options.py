@@ -105,7 +105,7 @@ class WorkspaceOptions:
         return made
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options as words for hints."""
+        """Return the given options, which hints repeat."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -134,7 +134,7 @@ class FileOptions:
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options as words for hints."""
+        """Return the given options, which hints repeat."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -182,7 +182,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options as words for hints."""
+        """Return the given options, which hints repeat."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed(self).merge(
             TypedOptions(
@@ -253,7 +253,7 @@ class StateUrlOptions:
     ] = None
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options as words for hints."""
+        """Return the given options, which hints repeat."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
@@ -298,7 +298,7 @@ class StateFilterOptions:
     ] = False
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options as words for hints."""
+        """Return the given options, which hints repeat."""
         return self._build_state_options().list_typed()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
@@ -393,7 +393,6 @@ def _extract_bundle(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command; handle interrupts and closed pipes before typer."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
@@ -435,7 +434,7 @@ class LeaseOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def list_typed(self) -> TypedOptions:
-        """Return the given options as words for hints."""
+        """Return the given options, which hints repeat."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 

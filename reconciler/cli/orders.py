@@ -105,7 +105,7 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 
 
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
-    """Show a dry run's plan, or the results; raise an error that they contain.
+    """Show a dry run's plan, or the results; raise the error of the order, if any.
 
     `done` is the verb's past participle: `deleted`.
     """
@@ -125,7 +125,6 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
 
 
 def _format_result(result: OrderResult, done: str) -> list[Line]:
-    """Format a line per resource, but omit a single error, which is printed last."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}

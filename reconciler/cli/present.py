@@ -46,7 +46,7 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def show_page(report: Report, folder: Path) -> None:
-    """Print an HTML page; CI pipelines link to files on the forge."""
+    """Print an HTML page; in CI pipelines it links to files on the forge."""
     from reconciler.cli.html.report import render_page
     from reconciler.process import read_forge
 
@@ -54,7 +54,7 @@ def show_page(report: Report, folder: Path) -> None:
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
-    """Raise an error without the problems that were printed before."""
+    """Raise an error, if any, without the problems printed before."""
     if verdict is not None:
         verdict.message = verdict.message.partition(":\n")[0]
         raise verdict

@@ -110,7 +110,7 @@ def _serialize(take: Callable[[Event], None], lock: threading.Lock, ending: Fini
 
 
 def _ignore_event(_event: Event) -> None:
-    """Print nothing."""
+    """Do nothing: the log has the event."""
 
 
 def _print_json(event: Event) -> None:

@@ -77,7 +77,7 @@ def ask_question(question: str) -> bool:
 
 
 def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show a command's effects (with JSON on standard error); ask for confirmation."""
+    """Show a command's effects and ask for confirmation; with JSON, use standard error."""
     (open_stdout() if form == "text" else open_stderr()).show(lines)
     if not yes:
         require_terminal("Give --yes")

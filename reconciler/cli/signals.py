@@ -77,7 +77,7 @@ def exit_if_hanging(code: int) -> None:
     """End the process if a signal was received and another thread still runs."""
     if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the reader closed the pipe
+            with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -130,6 +130,6 @@ def _exit_now(message: bytes, code: int) -> NoReturn:
         if error is not None and select.select([], [error], [], 0)[1]:
             os.write(error.fileno(), (_RESTORE_LINE if error.isatty() else b"") + message)
     except (OSError, ValueError):
-        pass  # standard error is closed
+        pass
     finally:
         os._exit(code)

@@ -254,7 +254,6 @@ class ApiClient:
         return place
 
     def _read_requested_pause(self, answer: ForgeResponse, *, is_limited: bool) -> float | None:
-        """Return the seconds that a rate-limited or busy forge asks to wait, or `None`."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (

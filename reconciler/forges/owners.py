@@ -90,7 +90,6 @@ def _match_section(section: _Section, file: str) -> list[str]:
 
 
 def _compile_pattern(glob: str) -> re.Pattern[str]:
-    """Compile a .gitignore pattern; a folder includes all files below it."""
     is_rooted = "/" in glob.rstrip("/")
     body = re.sub(r"(\*\*/)+", "**/", glob.strip("/"))
     parts = re.split(r"(\*\*/|/\*\*|\*|\?)", body)

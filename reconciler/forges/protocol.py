@@ -125,7 +125,6 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 
 
 def _track_open_parts(line: str, open_parts: list[str]) -> None:
-    """Update `open_parts`, the end marks of open folds and code blocks."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():
@@ -256,7 +255,7 @@ class Forge(Protocol):
         ...
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return the user's visible comments that `is_wanted` accepts, oldest first; the token determines the user."""
+        """Return visible comments by the token's user that `is_wanted` accepts, oldest first."""
         ...
 
     def post_comment(self, number: int, body: str) -> Comment:
@@ -284,7 +283,7 @@ class Forge(Protocol):
         ...
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return the user's open issues whose text `is_wanted` accepts, oldest first."""
+        """Return open issues by the token's user whose text `is_wanted` accepts, oldest first."""
         ...
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:

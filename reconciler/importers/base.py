@@ -158,7 +158,7 @@ class Fields:
         return positions.replace_scalar_texts(value) if isinstance(value, positions.ScalarText) else value
 
     def read_text(self, key: str) -> str | None:
-        """Return a string; numbers and booleans as written."""
+        """Return a string; numbers and booleans stay as written."""
         value = self.read_raw(key)
         if isinstance(value, str | int | float):
             return positions.format_scalar(self.content[key]) or None
@@ -253,7 +253,7 @@ class Fields:
                 self._report_wrong_type(key, item, "a mapping", index)
 
     def iterate_named(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """Yield names and their mappings, empty for a name without one."""
+        """Yield names and their mappings, which may be empty."""
         inner = self.read_mapping(key)
         for name in inner.content if inner is not None else ():
             value = inner.read_raw(name) if inner is not None else None

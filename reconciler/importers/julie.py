@@ -50,7 +50,7 @@ class TopicRole:
 
 
 def read_topic_roles(fields: Fields) -> tuple[TopicRole, ...]:
-    """Return consumers and producers; import all rules except those for topics."""
+    """Return consumers and producers; import their rules for groups, transactional ids and the cluster."""
     return (*_read_consumers(fields), *_read_producers(fields))
 
 

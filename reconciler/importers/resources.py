@@ -151,7 +151,7 @@ class AccessRules:
 
 
 def split_rules(rules: Iterable[ImportedRule], topics: Collection[str], lost: list[NotImported]) -> AccessRules:
-    """Split rules into those of single topics and others; add invalid rules to `lost`."""
+    """Split rules into those of single topics and others; add invalid ones to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     permissions = AccessRules()
     for rule in rules:
@@ -197,7 +197,7 @@ def _build_rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[st
 
 @dataclass(slots=True)
 class ClusterResources:
-    """Imported resources of one cluster: topics by name, and access rules of other resources."""
+    """Imported resources of one cluster: topics by name, and other access rules."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, SourcePlace] = field(default_factory=dict)

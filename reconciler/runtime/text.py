@@ -1,7 +1,7 @@
 """Text for people: escaping, amounts, lists of names, parser errors, and "Did you mean …?".
 
-Escaped text cannot control a terminal (cursor, colours, direction, new lines) or a CI pipeline (`::error::` at the
-beginning of a line, `##[…]` and `##vso[…]` anywhere).
+Escaped text cannot control a terminal or a CI pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[…]`
+anywhere).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def escape_non_utf8(text: str) -> str:
 
 
 def to_json_types(value: object) -> Any:
-    """Return a value with dicts and lists instead of mappings and tuples."""
+    """Return a value with dicts for mappings and lists for tuples."""
     if isinstance(value, Mapping):
         return {str(key): to_json_types(item) for key, item in cast("Mapping[object, object]", value).items()}
     return [to_json_types(item) for item in value] if isinstance(value, list | tuple) else value

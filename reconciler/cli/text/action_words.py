@@ -433,7 +433,7 @@ def choose_action_mark(action: Action) -> tuple[str, Tone]:
 
 
 def name_action(action: Action) -> str:
-    """Return the address, after a job's name."""
+    """Return the address, with a job's name before it."""
     match action:
         case RunJob():
             return f"{action.job} {action.address}"
@@ -616,7 +616,7 @@ def _join_nonempty(*parts: str) -> str:
 
 
 def format_acls(acls: Sequence[TopicAcl]) -> str:
-    """Format access rules, or only their number."""
+    """Format access rules, or their number if there are many."""
     rules = to_rule_fields(acls)
     if len(rules) > _MAX_VALUES:
         return pluralize(len(rules), "access rule")

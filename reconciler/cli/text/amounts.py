@@ -237,7 +237,7 @@ def _format_rule_change(change: Change) -> str:
 
 
 def format_configs(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
-    """Format configs or cluster properties, or only their number."""
+    """Format configs or cluster properties, or their number if there are many."""
     if len(configs) > _MAX_CONFIGS:
         return f"{len(configs)} {prefix.rstrip('.')}"
     return ", ".join(f"{key} {format_field_value(prefix + key, configs[key])}" for key in sorted(configs))

@@ -109,7 +109,7 @@ def format_drift_finding(finding: DriftItem) -> str:
 
 
 def format_drift_comment(drifted: DriftResult) -> str:
-    """Format a comment of at most `LIMIT` bytes."""
+    """Format a comment of at most `LIMIT` bytes; failing findings are shortened last."""
     text = ""
     for parts in _list_comment_forms(drifted):
         text = "\n".join(parts) + "\n"
@@ -119,7 +119,6 @@ def format_drift_comment(drifted: DriftResult) -> str:
 
 
 def _list_comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
-    """Yield ever shorter comments; failing findings are shortened last, and the last comment always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]

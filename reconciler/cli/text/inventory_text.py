@@ -28,7 +28,7 @@ _ABSENT_MARK: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Field in manifests only; states record mirrors separately."""
+"""Field of manifests; states record mirrors separately."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 

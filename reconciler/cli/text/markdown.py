@@ -274,7 +274,6 @@ def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | No
 def _list_comment_forms(
     plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None
 ) -> Iterator[list[str]]:
-    """Yield ever shorter comments; the last one always fits."""
     head, errors = _format_head(plan, forge), _format_errors(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
         danger, tail = _format_danger(plan_sections.danger, forge, with_words=True), _format_tail(plan, today)

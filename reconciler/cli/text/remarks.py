@@ -53,7 +53,7 @@ class Remarks:
 
 
 def list_plan_remarks(plan: Plan) -> Remarks:
-    """Return errors and blocked actions as errors, danger and drift as warnings."""
+    """Return a plan's errors and blocked actions as errors, its dangers and drift as warnings."""
     rows = [
         *map(build_error_remark, plan.errors),
         *map(_build_action_remark, plan.actions),

@@ -377,7 +377,6 @@ def _format_upkeep_failures(upkeep: PassResult) -> Iterator[Line]:
 
 def _format_amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    # some jobs move no bytes
     size = f" ({format_bytes(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {list_first(upkept.notes)}" if upkept.notes else ""
     return f"{pluralize(upkept.done, upkept.unit)}{size}{notes}"

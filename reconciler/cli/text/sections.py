@@ -179,7 +179,6 @@ def _build_drift_row(
         )
     action, change = planned
     what, *more = format_changes(change)
-    # Arrows point to the value after apply.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
         done = f"inherited from {finding.origin} again"

@@ -161,7 +161,6 @@ def _build_end_cells(row: GroupOffset) -> tuple[str, str, str]:
 
 
 def _explain_outside_log(row: GroupOffset) -> str:
-    """Explain a committed offset outside the log, to which `auto.offset.reset` applies."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
