@@ -224,7 +224,7 @@ def export_command(
     ] = 3,
     form: TextOrJson = "text",
 ) -> None:
-    """Write manifests of the resources of a cluster. The next plan adopts them; from object storage, recovers them."""
+    """Write manifests of a cluster's resources. The next plan adopts them; from object storage, recovers them."""
     from reconciler.cli.json.exports_json import EXPORT
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import format_export, format_workspace_advice

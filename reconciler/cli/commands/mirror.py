@@ -82,7 +82,6 @@ def _order_roles(
     timeout: str | None = None,
     keeps_diverged: bool = False,
 ) -> None:
-    """Run a command on mirrors; `yes` is `None` if it needs no confirmation."""
     from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, change_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
@@ -172,7 +171,7 @@ def describe_command(
     addresses: Addresses,
     form: TextOrJson = "text",
 ) -> None:
-    """Show mirrors: state, lag and last fetched offset of each partition, problems, and the commands each accepts."""
+    """Show mirrors: state, lag and fetched offset by partition, problems, and accepted commands."""
     from reconciler.cli.json.mirrors_json import MIRROR_DESCRIPTION
     from reconciler.cli.text.mirrors_text import format_mirror_details
     from reconciler.operations.mirrors.mirror_views import describe_mirrors
@@ -192,7 +191,7 @@ def errors_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List problems: of links and their tasks, of mirrors that do not fetch, and of transitions that do not end."""
+    """List problems of links, their tasks, mirrors that do not fetch, and transitions that do not end."""
     from reconciler.cli.json.mirrors_json import MIRROR_ERRORS
     from reconciler.cli.text.mirrors_text import format_mirror_errors
     from reconciler.operations.mirrors.mirror_views import read_mirror_errors
@@ -231,7 +230,7 @@ def list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List the mirrors of clusters, also stopped ones, with their states and lags."""
+    """List the mirrors of clusters, including stopped ones, with states and lags."""
     from reconciler.cli.json.mirrors_json import MIRRORS
     from reconciler.cli.text.mirrors_text import format_mirrors
     from reconciler.operations.mirrors.mirror_views import list_mirrors
@@ -444,7 +443,7 @@ def link_describe_command(
     addresses: LinkAddresses = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show links: state, fields, tasks, mirrors by state, problems, and the commands each accepts."""
+    """Show links: state, fields, tasks, mirrors by state, problems, and accepted commands."""
     from reconciler.cli.json.mirrors_json import LINK_DESCRIPTION
     from reconciler.cli.text.mirrors_text import format_link_details
     from reconciler.operations.mirrors.link_views import describe_links
@@ -464,7 +463,7 @@ def link_list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List the links of clusters, with their states and how many mirrors each has."""
+    """List the links of clusters, with states and numbers of mirrors."""
     from reconciler.cli.json.mirrors_json import LINKS
     from reconciler.cli.text.mirrors_text import format_links
     from reconciler.operations.mirrors.link_views import list_links
@@ -483,7 +482,7 @@ def link_pause_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Stop all mirrors of links from fetching, and all that the links sync. Records stay readable."""
+    """Pause links: their mirrors stop fetching, and syncing stops. Records stay readable."""
     _pause_links(acting, files, place, addresses, is_paused=True, is_dry_run=dry_run, form=form)
 
 

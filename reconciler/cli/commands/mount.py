@@ -108,7 +108,7 @@ def list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List topics that can be mounted, are mounted or are being moved, with their owners."""
+    """List mountable, mounted and moving topics, with their owners."""
     from reconciler.cli.json.mounts_json import MOUNTS
     from reconciler.cli.text.mounts_text import format_mountable_topics
     from reconciler.operations.clusters.mounts import list_mounts
@@ -171,7 +171,7 @@ def status_command(
     cluster: Cluster = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show mounts and unmounts in progress: progress, what each waits for, and the commands that it accepts."""
+    """Show mounts and unmounts in progress, what each waits for, and the commands that it accepts."""
     from reconciler.cli.json.mounts_json import MOUNT_STATUS
     from reconciler.cli.text.mounts_text import format_migrations
     from reconciler.operations.clusters.mounts import read_mount_status

@@ -232,10 +232,10 @@ def drift_command(
         ),
     ] = None,
 ) -> None:
-    """Show changes that were made on the clusters since the last apply. Changes nothing; exits 3 if there are any.
+    """Show changes made on the clusters since the last apply. Changes nothing; exits 3 if there are any.
 
-    --issue opens, updates and closes one issue for each workspace and environment, with the patch of --accept and the
-    owners that CODEOWNERS names. --webhook sends `{"text": …}`, as Slack takes it; with --issue only when that changes.
+    --issue maintains one issue per workspace and environment, with the patch of --accept and the owners in CODEOWNERS.
+    --webhook sends `{"text": …}`, as Slack takes it; with --issue, only when the issue changes.
     """
     if accept:
         if fail_on or known is not None or form != "text" or issue or webhook or report or metrics is not None:
@@ -340,13 +340,13 @@ def run_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Run the data pipeline: mirrors to their sources' ends, then what clusters do to themselves.
+    """Run the data pipeline: copy mirrors to their sources' ends, then maintain the clusters.
 
-    Closed segments are uploaded to object storage and may leave the local tier; what expired goes on both tiers; keys
-    are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
+    Maintenance uploads closed segments to object storage, deletes expired records from both tiers, compacts keys,
+    merges small remote segments, and compares object storage with the clusters (scrub).
 
     JOBS: mirror, migrations, deletions, disablings, recoveries, rewrites, transactions, roll, upload, scrub, retention,
-    compact, merge, metadata, sweep, replicas; several with commas between.
+    compact, merge, metadata, sweep, replicas; separate several with commas.
     """
     if once == (interval is not None):
         raise UsageError("run needs --once or --interval", hint="Write: reconciler run --once, or --interval 30s")

@@ -230,7 +230,7 @@ def unlock_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
+    """Take the lease from a run that died. Without RUN, only if it is not renewed in time."""
     from reconciler.cli.json.states_json import STATE_UNLOCK
     from reconciler.cli.text.states_text import format_unlock
     from reconciler.operations.state_edit import state_unlock

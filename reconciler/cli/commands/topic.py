@@ -178,7 +178,7 @@ def consume_command(
         bool, Option("--skip-missing", help="Skip offsets whose object is missing or damaged, and list them.")
     ] = False,
 ) -> None:
-    """Read the records of one topic, or of all that match, up to the end at the start of the command."""
+    """Read the records of one topic, or of all that match, up to their ends at the command's start."""
     from reconciler.cli.output_files import KINDS, check_output
     from reconciler.operations.clusters.consume import ConsumeOptions, consume
     from reconciler.operations.steps.runner import Stop
@@ -219,7 +219,7 @@ def describe_command(
     is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Describe one topic: its partitions, offsets and brokers, its configs and where they come from."""
+    """Describe one topic: partitions with offsets and brokers, and configs with origins."""
     from reconciler.cli.json.clusters_json import TOPIC
     from reconciler.cli.text.topics_text import format_topic
     from reconciler.operations.clusters.topics import describe_topic
@@ -324,7 +324,7 @@ def profile_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Read all records of a topic in Spark: skew, sizes, keys, gaps, and what compaction or retention would free."""
+    """Profile a topic's records in Spark: skew, sizes, keys, gaps, and what compaction or retention would free."""
     from reconciler.operations.clusters.topics import profile_topic
     from reconciler.operations.steps.runner import Stop
 
@@ -359,7 +359,7 @@ def storage_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show the size of topics on local disk and in object storage: of one topic by partition, of several in total."""
+    """Show topics' sizes on local disk and in object storage; for one topic by partition."""
     patterns = addresses or []
     if len(patterns) == 1 and "*" not in patterns[0]:
         from reconciler.cli.json.clusters_json import STORAGE

@@ -28,8 +28,8 @@ class JsonForm:
     """Keys of a JSON object in order, each with the attribute or function that supplies its value.
 
     An item is an attribute path (`seen.link`) whose last name is the key, or `key=path`; `.` is the record. `None` on a
-    path makes the item null. A function computes an item. A nested form applies to records in the item. A trailing `?`
-    gives the item a default in the schema.
+    path makes the item null. A nested form applies to records in the item. A trailing `?` gives the item a default in
+    the schema.
     """
 
     record: type

@@ -41,11 +41,11 @@ class FailedCommand:
     error: str
     hint: str
     stale: ApprovalCheck | None = None
-    """With exit code 6: the approved actions and the current ones."""
+    """With exit code 6, the approved and the current actions."""
 
 
 def _read_engine(record: Progress | ActionDone | Summary | PassResult) -> str | None:
-    """Where jobs ran: `in process`, or Spark and its master. Null: no task ran."""
+    """Where jobs ran: `in process`, or Spark and its master; null if no task ran."""
     return record.ran.engine or None
 
 
