@@ -59,7 +59,7 @@ class MissingRecordsError(UserError):
     """A package needed to read records, pyarrow or numpy, is not installed."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Self | None:
+    def from_import_error(cls, error: BaseException) -> Self | None:
         """Convert a failed import of pyarrow or numpy; return `None` for other errors."""
         library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
         if library not in _RECORD_LIBRARIES:

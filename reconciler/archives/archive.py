@@ -244,12 +244,12 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
         return ownership
     change_topic_manifest(storage, place, lambda current: _drop_owner(archive, current), f"detach-{claim}")
 
-    def let_go(current: Manifest) -> Manifest | None:
+    def remove_owner(current: Manifest) -> Manifest | None:
         check_handover_owner("a manifest of the topic", current.owner, archive.owner)
         return None if current.owner == NOBODY else replace(current, owner=NOBODY, owner_epoch=current.owner_epoch + 1)
 
     topic = _require_topic(archive)
-    manifests = ManifestHandover(storage, place, lambda: None)(range(topic.partitions), let_go)
+    manifests = ManifestHandover(storage, place, lambda: None)(range(topic.partitions), remove_owner)
     detached = Ownership(
         place,
         OwnershipState.DETACHED,

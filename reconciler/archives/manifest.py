@@ -273,13 +273,13 @@ class ManifestSpill:
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
 
     def _merge_pages(self, pages: list[PageRef]) -> list[PageRef]:
-        while (run := self._find_run(pages)) is not None:
+        while (run := self._find_mergeable_pages(pages)) is not None:
             entries = [entry for page in pages[run] for entry in self._read_entries(page)]
             self._joined.update(dict.fromkeys(page.key for page in pages[run]))
             pages[run] = [self.write_page(entries)]
         return pages
 
-    def _find_run(self, pages: Sequence[PageRef]) -> slice | None:
+    def _find_mergeable_pages(self, pages: Sequence[PageRef]) -> slice | None:
         for at in range(len(pages) - JOINED, -1, -1):
             sizes = {self._size_class(page) for page in pages[at : at + JOINED]}
             if len(sizes) == 1 and sum(page.entries for page in pages[at : at + JOINED]) * _ENTRY <= _LARGEST:

@@ -55,7 +55,7 @@ def missing_offsets_error(
     return error
 
 
-def retry_missing(look: Callable[[], T]) -> T:
+def retry_if_missing(look: Callable[[], T]) -> T:
     """Call `look` again if an object is missing: maintenance may have replaced it.
 
     Raises:
@@ -73,14 +73,14 @@ def retry_missing(look: Callable[[], T]) -> T:
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
     """Return a value stored by `put_gzipped`. Raises `MissingObjectError`, which names `what`."""
-    body = read_existing(store, key, what)
+    body = read_referenced_object(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
     if actual != sha256:
         raise damaged_error(store, key, f"its sha256 is {actual[:12]}…, not {sha256[:12]}…")
     return parse_object(store, key, gzip.decompress(body))
 
 
-def read_existing(store: ObjectStore, key: str, what: str) -> bytes:
+def read_referenced_object(store: ObjectStore, key: str, what: str) -> bytes:
     """Return the body of a referenced object. Raises `MissingObjectError`, which names `what`."""
     stored = store.get(key)
     if stored is None:

@@ -103,7 +103,7 @@ def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError |
         return error
 
 
-def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
+def list_valid_ownerships(storage: ObjectStore) -> list[Ownership]:
     """Return all ownerships by location; raise `UserError` for a damaged register."""
     sound = []
     for _, ownership in iter_ownerships(storage):
@@ -257,7 +257,7 @@ def check_seized(location: TopicLocation, ownership: Ownership | None, owner: st
         raise UserError(message, hint="List topics with their owners: reconciler mount list")
 
 
-def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
+def delete_ownership(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
     """Delete the ownership register of a topic deleted by its owner."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:

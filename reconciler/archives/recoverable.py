@@ -94,7 +94,7 @@ def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Seque
 
     def find_losses() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
-            return _find_all_losses(storage, *_read_stored(storage, location, numbers, threads), threads)
+            return _find_all_losses(storage, *_read_manifests_and_sizes(storage, location, numbers, threads), threads)
 
     lost = find_losses()
     return [loss for loss in find_losses() if loss in lost] if lost else []
@@ -103,7 +103,7 @@ def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Seque
 def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, Manifest], list[Loss]]:
     numbers = range(topic.partitions)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
-        manifests, sizes = _read_stored(storage, topic.location, numbers, threads)
+        manifests, sizes = _read_manifests_and_sizes(storage, topic.location, numbers, threads)
         for number in numbers:
             if number not in manifests:
                 check_manifest_exists(storage, remote_partition(topic.location, number), sizes.get(number, ()))
@@ -111,7 +111,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
         return manifests, sorted([*losses, *_find_outdated_manifests(topic, manifests)])
 
 
-def _read_stored(
+def _read_manifests_and_sizes(
     storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
 ) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
     def read(number: int) -> Manifest | None:

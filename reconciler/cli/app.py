@@ -229,9 +229,9 @@ def _load_command(entry: CommandEntry) -> Command:
     command = get_command(app)
     command.name = entry.name
     if "_RECONCILER_COMPLETE" in os.environ:
-        from reconciler.cli.completion import offer_values
+        from reconciler.cli.completion import add_completers
 
-        offer_values(command)
+        add_completers(command)
     return command
 
 

@@ -40,7 +40,7 @@ def is_completing() -> bool:
     return os.environ.get(COMPLETION_VARIABLE, "").startswith("complete_")
 
 
-def answer_shell(run: Callable[[], int]) -> int:
+def print_completions(run: Callable[[], int]) -> int:
     """Print the completions that typer finds in `run`; return the exit code."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would search all packages for plugins
@@ -103,7 +103,7 @@ class CompletionItem(NamedTuple):
     type: str = "plain"
 
 
-def offer_values(command: Command) -> None:
+def add_completers(command: Command) -> None:
     """Complete a command's parameters with names from the workspace."""
     for parameter in command.params:
         values = _VALUES.get(_read_metavar(parameter))

@@ -39,7 +39,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
             discard_output(sys.stdout)
             code = 0
         case _:
-            code, message, hint = describe_unexpected(error)
+            code, message, hint = describe_unexpected_error(error)
             _print_error(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
@@ -47,12 +47,12 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
     return code
 
 
-def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
+def describe_unexpected_error(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint of an error that is no ReconcilerError."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
-        case ImportError() if missing := MissingRecordsError.of(error):
+        case ImportError() if missing := MissingRecordsError.from_import_error(error):
             return missing.exit_code, missing.message, missing.hint
         case OSError():
             return 1, _format_os_error(error), "Mend that, then run the same command again"

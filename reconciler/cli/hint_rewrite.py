@@ -68,7 +68,7 @@ class TypedOptions:
 class TypedBundle(Protocol):
     """Bundle of options that hints repeat."""
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the options that the user gave."""
         ...
 
@@ -77,17 +77,17 @@ _NOTHING: Final = TypedOptions()
 _TYPED: Final = ContextVar("_TYPED", default=_NOTHING)
 
 
-def forget_typed() -> None:
+def forget_typed_options() -> None:
     """Forget the previous command line."""
     _TYPED.set(_NOTHING)
 
 
-def remember_typed(bundles: Iterable[object]) -> None:
+def remember_typed_options(bundles: Iterable[object]) -> None:
     """Store the options of this command line."""
     typed = _NOTHING
     for bundle in bundles:
         if isinstance(bundle, TypedBundle):
-            typed = typed.merge(bundle.list_typed())
+            typed = typed.merge(bundle.list_typed_options())
     _TYPED.set(typed)
 
 

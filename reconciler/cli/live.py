@@ -30,7 +30,7 @@ from reconciler.applying.events import (
 from reconciler.cli.console import open_stderr
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.runs_text import (
-    FailurePrinter,
+    FailureFormatter,
     format_action_done,
     format_bytes_rate,
     format_partitions_done,
@@ -74,7 +74,7 @@ class LiveTable:
         self._began = clock()
         self._rows: dict[str, _RunningAction] = {}
         self._total = self._done = self._failed = 0
-        self._failures = FailurePrinter()
+        self._failures = FailureFormatter()
         # Times advance between events, so a thread redraws.
         self._live = Live(
             console=self._console,
@@ -108,7 +108,7 @@ class LiveTable:
             case ActionFailed():
                 self._failed += 1
                 self._rows.pop(event.id, None)
-                self._print_lines(self._failures.take_failure(event))
+                self._print_lines(self._failures.format_next_failure(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
                 self._print_lines(format_run_event(event))
             case Approval():

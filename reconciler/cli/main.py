@@ -55,19 +55,19 @@ def _run_for_code(words: list[str], *, is_verbose: bool) -> int:
 def _run_command(arguments: list[str]) -> int:
     from reconciler.cli.app import build_root_command
     from reconciler.cli.console import prepare_streams
-    from reconciler.cli.hint_rewrite import forget_typed
+    from reconciler.cli.hint_rewrite import forget_typed_options
 
     prepare_streams()
-    forget_typed()
+    forget_typed_options()
 
     def run() -> int:
         code = build_root_command().main(arguments, prog_name="reconciler", standalone_mode=False)
         return code if isinstance(code, int) else 0
 
     if "_RECONCILER_COMPLETE" in os.environ:
-        from reconciler.cli.completion import answer_shell, is_completing
+        from reconciler.cli.completion import is_completing, print_completions
 
-        return answer_shell(run) if is_completing() else run()
+        return print_completions(run) if is_completing() else run()
     return run()
 
 

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import discard_output, open_stderr, open_stdout
-from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
+from reconciler.cli.hint_rewrite import TypedOptions, remember_typed_options
 from reconciler.cli.text.lines import make_line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
@@ -104,7 +104,7 @@ class WorkspaceOptions:
             log_event("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
         return made
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the given options, which hints repeat."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
@@ -127,13 +127,13 @@ class FileOptions:
         """Build the selection that operations take."""
         from reconciler.operations.steps.invocation import Select
 
-        typed = self.list_typed()
+        typed = self.list_typed_options()
         _check_utf8((*typed.environment, *typed.variables, *typed.part))
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
         )
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the given options, which hints repeat."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
@@ -181,10 +181,10 @@ class SelectOptions(FileOptions):
             allow=tuple(self.allow or ()),
         )
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the given options, which hints repeat."""
         changed_since = [self.changed_since] if self.changed_since else None
-        return FileOptions.list_typed(self).merge(
+        return FileOptions.list_typed_options(self).merge(
             TypedOptions(
                 part=(
                     *_repeat_option("--target", self.target),
@@ -252,7 +252,7 @@ class StateUrlOptions:
         Option(metavar="URL", help="URL of the state, instead of a workspace.", show_default=False),
     ] = None
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the given options, which hints repeat."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
@@ -297,9 +297,9 @@ class StateFilterOptions:
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the given options, which hints repeat."""
-        return self._build_state_options().list_typed()
+        return self._build_state_options().list_typed_options()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
         """Build the access to clusters that operations take."""
@@ -364,7 +364,7 @@ def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
 
     def run(**values: Any) -> None:
         filled = {name: _extract_bundle(kind, values) for name, kind in bundles.items()}
-        remember_typed(filled.values())
+        remember_typed_options(filled.values())
         _run_guarded(body, filled | values)
 
     run.__doc__ = body.__doc__
@@ -433,7 +433,7 @@ class LeaseOptions:
     ] = None
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the given options, which hints repeat."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)

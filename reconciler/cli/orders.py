@@ -52,19 +52,21 @@ def _drop_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
 _RISKS_TO_CONFIRM: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
-def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+def build_loss_confirmation(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Build a function that shows risks and asks before irreversible changes."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
         if risks <= {Risk.NONE} and not plan.warnings:
             return True
-        return ask_before_change(verb, "resources", yes=yes or risks.isdisjoint(_RISKS_TO_CONFIRM), form=form)(plan)
+        return build_change_confirmation(verb, "resources", yes=yes or risks.isdisjoint(_RISKS_TO_CONFIRM), form=form)(
+            plan
+        )
 
     return confirm
 
 
-def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+def build_change_confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Build a function that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:

@@ -90,7 +90,7 @@ def require_terminal(instead: str) -> None:
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
-def show_planned(planned: PlanResult, form: OutputFormat) -> None:
+def show_plan_result(planned: PlanResult, form: OutputFormat) -> None:
     """Print a plan on standard output."""
     screen = open_stdout()
     match form:
@@ -157,13 +157,13 @@ def _format_planned(planned: PlanResult, screen: Screen) -> Iterable[Line]:
 def annotate_plan(planned: PlanResult) -> None:
     """Annotate errors, blocked and dangerous actions in a pull request."""
     if detect_pipeline() == "github":
-        from reconciler.cli.reports import annotate
+        from reconciler.cli.reports import annotate_files
         from reconciler.cli.text.remarks import list_plan_remarks
 
-        annotate(list_plan_remarks(planned.plan), planned.folder)
+        annotate_files(list_plan_remarks(planned.plan), planned.folder)
 
 
-def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
+def show_saved_plan(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
     """Print a saved plan; `folder` finds the workspace for links in HTML."""
     screen = open_stdout()
     if form == "json":
@@ -193,7 +193,7 @@ def warn_about_drift(drifted: DriftResult) -> None:
     print_warnings(format_warning(finding) for finding in drifted.warnings)
 
 
-def show_drifted(drifted: DriftResult, form: OutputFormat) -> None:
+def show_drift(drifted: DriftResult, form: OutputFormat) -> None:
     """Print drift on standard output."""
     screen = open_stdout()
     match form:
@@ -316,7 +316,7 @@ def run_with_dialog(
                 open_phase_line() as before,
             ):
                 talk = _PlanDialog(doing, question, before, is_approved=is_approved)
-                applied = do(Hooks(talk.confirm, before.remove_before(report), stop), before)
+                applied = do(Hooks(talk.confirm, before.wrap_reporter(report), stop), before)
         except BlockedError as error:
             raise talk.show_blocked(error) from error
         except StalePlanError as error:
@@ -404,7 +404,7 @@ class PhaseLine:
         # A cluster may hang, so a daemon thread lets the process end.
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
-    def report_progress(self, invocation: Invocation) -> Invocation:
+    def wrap_invocation(self, invocation: Invocation) -> Invocation:
         """Return an invocation that reports phases and warnings here."""
         if is_log_enabled() or not self._screen.can_redraw:
             return invocation
@@ -423,7 +423,7 @@ class PhaseLine:
         with self._lock:
             self._erase()
 
-    def remove_before(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+    def wrap_reporter(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
         """Wrap `report` so that the first event removes this line."""
 
         def tell(event: Event) -> None:

@@ -98,7 +98,7 @@ RetryReason: TypeAlias = Literal["limit", "busy"]
 """Reason to retry after status 200: a rate limit or an overload."""
 
 
-def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
+def _find_no_reason(_answer: ForgeResponse) -> RetryReason | None:
     return None
 
 

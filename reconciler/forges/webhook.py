@@ -22,7 +22,7 @@ _MAX_REASON_CHARACTERS: Final = 200
 _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
-def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
+def send_message(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
     """Send a text to the URL in the environment variable `name`. The text may arrive twice.
 
     Raises:

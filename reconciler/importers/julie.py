@@ -150,7 +150,7 @@ def is_own_document(content: Any) -> bool:
     )
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
+def import_documents(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
     """Import topologies; plans from any document apply to all topologies."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
     plans = {name: plan.read_values("config") for item in whole for name, plan in _list_plans(item)}
@@ -314,4 +314,4 @@ def import_julie(
         servers, label = settings[SERVERS]
         addresses = tuple(server.strip() for server in servers.split(",") if server.strip())
         reading.clusters.append(ImportedCluster(name=_CLUSTER, place=SourcePlace(label), bootstrap_servers=addresses))
-    read(documents, reading, names)
+    import_documents(documents, reading, names)

@@ -46,7 +46,7 @@ def is_own_document(content: Any) -> bool:
     return any(_is_strimzi(item) for item in (_list_items(content) or [content]))
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
+def import_documents(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Import the topics, users and clusters of Strimzi resources."""
     wholes = (Fields(document.content, reading, document.locate) for document in documents)
     resources = [fields for whole in wholes for fields in _list_resources(whole) if _is_strimzi(fields.content)]

@@ -30,11 +30,11 @@ def show_command(
 ) -> None:
     """Show resources as files, state and cluster have them; or a saved plan, without reading a cluster."""
     if what is not None and _is_plan_file(what):
-        from reconciler.cli.show import show_saved
+        from reconciler.cli.show import show_saved_plan
         from reconciler.operations.manifest_files import find_folder
         from reconciler.operations.show import show_plan
 
-        show_saved(show_plan(Path(what)), form, lambda: find_folder(place.read_invocation()))
+        show_saved_plan(show_plan(Path(what)), form, lambda: find_folder(place.read_invocation()))
         return
     if form == "html":
         raise UsageError(

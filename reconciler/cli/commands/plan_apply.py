@@ -64,13 +64,13 @@ def plan_command(
     from reconciler.cli.output_files import check_output
 
     invocation = place.read_invocation()
-    from reconciler.cli.reports import build_plan_outcome, parse_reports
-    from reconciler.cli.show import open_phase_line, print_apply_command, show_planned, warn_about_plan
+    from reconciler.cli.reports import build_plan_summary, parse_reports
+    from reconciler.cli.show import open_phase_line, print_apply_command, show_plan_result, warn_about_plan
     from reconciler.operations.plan import parse_fail_on, plan
 
     def make_plan() -> PlanResult:
         with open_phase_line() as line_of_phases:
-            return plan(line_of_phases.report_progress(invocation), chosen.build_select(), out=file)
+            return plan(line_of_phases.wrap_invocation(invocation), chosen.build_select(), out=file)
 
     wanted_reports = parse_reports(report, form, "plan", invocation, chosen.environment)
     with wanted_reports.report_errors():
@@ -79,10 +79,10 @@ def plan_command(
         planned = make_plan()
     verdict = planned.verdict(fails)
     wanted_reports.write(
-        lambda form_of_report: show_planned(planned, form_of_report), lambda: build_plan_outcome(planned, verdict)
+        lambda form_of_report: show_plan_result(planned, form_of_report), lambda: build_plan_summary(planned, verdict)
     )
     warn_about_plan(planned)
-    show_planned(planned, form)
+    show_plan_result(planned, form)
     if file is not None:
         print_apply_command(file)
     raise_verdict(build_printed_block_error(planned.plan) if isinstance(verdict, BlockedError) else verdict)
@@ -146,7 +146,7 @@ def apply_command(
             approved_digest=digest,
             approved_in=None if approved_in is None else at.build_forge_request(_parse_pull_request(approved_in)),
         )
-        return apply(before.report_progress(place.read_invocation()), chosen.build_select(), options, hooks)
+        return apply(before.wrap_invocation(place.read_invocation()), chosen.build_select(), options, hooks)
 
     run_with_dialog(
         do,
@@ -183,7 +183,7 @@ def destroy_command(
         from reconciler.operations.apply import DestroyOptions, destroy
 
         options = doing.build_options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
-        return destroy(before.report_progress(place.read_invocation()), chosen.build_select(), options, hooks)
+        return destroy(before.wrap_invocation(place.read_invocation()), chosen.build_select(), options, hooks)
 
     run_with_dialog(do, doing, question="Destroy this?", is_approved=doing.yes)
 
@@ -245,8 +245,8 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.reports import DriftReport, build_drift_outcome, parse_reports
-    from reconciler.cli.show import open_phase_line, show_drifted, warn_about_drift
+    from reconciler.cli.reports import DriftReport, build_drift_summary, parse_reports
+    from reconciler.cli.show import open_phase_line, show_drift, warn_about_drift
     from reconciler.operations.drift import drift
 
     invocation = place.read_invocation()
@@ -271,7 +271,7 @@ def drift_command(
 
     def find_drift() -> DriftResult:
         with open_phase_line() as line_of_phases:
-            seen = line_of_phases.report_progress(invocation)
+            seen = line_of_phases.wrap_invocation(invocation)
             return drift(seen, chosen.build_select(), fail_on=tuple(fail_on or ()), known=known)
 
     wanted_reports = parse_reports(report, form, "drift", invocation, chosen.environment)
@@ -279,10 +279,10 @@ def drift_command(
         filed = open_report()
         drifted = find_drift()
     wanted_reports.write(
-        lambda form_of_report: show_drifted(drifted, form_of_report), lambda: build_drift_outcome(drifted)
+        lambda form_of_report: show_drift(drifted, form_of_report), lambda: build_drift_summary(drifted)
     )
     warn_about_drift(drifted)
-    show_drifted(drifted, form)
+    show_drift(drifted, form)
     if metrics is not None:
         from reconciler.cli.metrics_file import format_metrics, write_metrics_file
         from reconciler.operations.metrics import build_drift_result_metrics

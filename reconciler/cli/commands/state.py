@@ -189,7 +189,7 @@ def rollback_plan_command(
     from dataclasses import replace
 
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.show import print_apply_command, show_planned, warn_about_plan
+    from reconciler.cli.show import print_apply_command, show_plan_result, warn_about_plan
     from reconciler.operations.state_views import plan_rollback
 
     file = None if out is None else check_output("--out", out, "a saved plan")
@@ -198,7 +198,7 @@ def rollback_plan_command(
     )
     planned = plan_rollback(place.read_invocation(), select, serial, out=file)
     warn_about_plan(planned)
-    show_planned(planned, form)
+    show_plan_result(planned, form)
     if file is not None:
         print_apply_command(file)
     raise_verdict(planned.verdict())

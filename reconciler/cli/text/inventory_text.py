@@ -10,7 +10,7 @@ from reconciler.cli.text.amounts import format_field_value, format_quota_usage
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line, make_table
 from reconciler.cli.text.markdown import escape_mermaid_label
 from reconciler.cli.text.sections import format_drift_change, format_waiting
-from reconciler.cli.text.topics_text import DEFAULT_ORIGINS, count_hidden_defaults, format_acl_table
+from reconciler.cli.text.topics_text import DEFAULT_ORIGINS, format_acl_table, format_hidden_defaults
 from reconciler.operations.steps.effective import TieringRow, list_own_rules
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
@@ -82,7 +82,7 @@ def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) 
         keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in DEFAULT_ORIGINS]
         acting = [(key, format_value(key, explained.effective[key]), places[key]) for key in keys]
         lines += [EMPTY, *make_table(("config", "acts as", "comes from"), acting)] if acting else []
-        lines += count_hidden_defaults(len(explained.effective) - len(keys))
+        lines += format_hidden_defaults(len(explained.effective) - len(keys))
     lines += _format_tiering(explained)
     lines += format_acl_table(explained.acls)
     for action in explained.actions:

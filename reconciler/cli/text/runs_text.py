@@ -181,13 +181,13 @@ def format_bytes_rate(event: Progress) -> str:
 FEW: Final = 5
 
 
-class FailurePrinter:
+class FailureFormatter:
     """Counts failures by kind; formats the first few of each."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
-    def take_failure(self, event: ActionFailed) -> list[Line]:
+    def format_next_failure(self, event: ActionFailed) -> list[Line]:
         """Count a failure; return lines for the first few of its kind."""
         kind = mask_names(event.error, event.id)
         self._seen[kind] += 1

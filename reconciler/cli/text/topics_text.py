@@ -465,7 +465,7 @@ def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Lin
         *make_table(headings, partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *readers] if readers else []),
         *([EMPTY, *make_table(("config", "value", "comes from"), configs)] if configs else []),
-        *count_hidden_defaults(len(rows) - len(configs)),
+        *format_hidden_defaults(len(rows) - len(configs)),
         *format_acl_table(topic.acls),
     ]
 
@@ -499,7 +499,7 @@ def _build_partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
     return (str(row.partition), *map(format_count, (row.start, row.stable, row.end)), *brokers)
 
 
-def count_hidden_defaults(hidden: int) -> list[Line]:
+def format_hidden_defaults(hidden: int) -> list[Line]:
     """Format the number of hidden defaults; empty if 0."""
     return (
         [make_line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))]
