@@ -89,7 +89,7 @@ _HOMES: Final = {
     "check_java": "reconciler.jobs.session",
     "register": "reconciler.jobs.source",
 }
-"""Name → its module. Names that are missing here are in `reconciler.errors`."""
+"""Name → its module; other names are in `reconciler.errors`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ class ReconcilerError(Exception):
     message: str
     hint: str
     subject: str
-    """Prefix of the message, such as `topic/west/orders: `. Callers may strip it."""
+    """Prefix of the message, such as `topic/west/orders: `."""
 
     def __init__(self, message: str, *, hint: str, subject: str = "") -> None:
         super().__init__(subject + message)
@@ -31,7 +31,7 @@ class ReconcilerError(Exception):
         return self.message.removeprefix(subject) if self.subject == subject else self.message
 
     def add_subject(self, subject: str, role: str = "") -> Self:
-        """Prefix the message with `subject` and its `role`, unless the message contains `subject`."""
+        """Prefix the message with `subject` and its `role`, unless it contains `subject`."""
         if subject not in self.message:
             self.message = f"{subject}{role and f', {role}'}: {self.message}"
         return self
@@ -48,7 +48,7 @@ def _unpickle_error(kind: type[ReconcilerError], state: dict[str, object]) -> Re
 
 
 class UserError(ReconcilerError):
-    """The manifests, the command or the environment need a fix before a retry."""
+    """The user must fix the manifests, the command or the environment before a retry."""
 
 
 class MissingSparkError(UserError):
@@ -56,11 +56,11 @@ class MissingSparkError(UserError):
 
 
 class MissingRecordsError(UserError):
-    """A package that is needed to read records, pyarrow or numpy, is not installed."""
+    """A package needed to read records, pyarrow or numpy, is not installed."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Self | None:
-        """Convert a failed import of pyarrow or numpy. Return `None` for any other error."""
+    def from_import_error(cls, error: BaseException) -> Self | None:
+        """Convert a failed import of pyarrow or numpy; return `None` for other errors."""
         library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
         if library not in _RECORD_LIBRARIES:
             return None
@@ -76,25 +76,25 @@ class NotFoundError(UserError):
 
 
 class InvalidNamespaceError(NotFoundError):
-    """The namespace does not exist; producing or consuming never creates one (KIP-37)."""
+    """The namespace does not exist; clients cannot create it by producing or consuming (KIP-37)."""
 
 
 class MissingObjectError(UserError):
-    """A manifest in object storage references a missing object. `offsets` are the lost records."""
+    """A manifest in object storage references a missing object."""
 
     key: str | None = None
     url: str = ""
     offsets: tuple[int, int] | None = None
-    """First and last offset, inclusive."""
+    """First and last lost offset, inclusive."""
 
 
 class DamagedObjectError(UserError):
-    """An object in object storage is damaged. `offsets` are its records."""
+    """An object in object storage is damaged."""
 
     key: str | None = None
     url: str = ""
     offsets: tuple[int, int] | None = None
-    """First and last offset, inclusive."""
+    """First and last damaged offset, inclusive."""
     why: str = ""
 
 
@@ -119,15 +119,15 @@ class OutOfOrderSequenceError(UserError):
 
 
 class NewerFormatError(UserError):
-    """A newer version of reconciler wrote the file or object; this version must not change it."""
+    """A newer version of reconciler wrote the file or object; this one must not change it."""
 
 
 class QuotaExceededError(UserError):
-    """A write exceeds the namespace's quota."""
+    """A write would exceed the namespace's quota."""
 
 
 class SourceChangedError(UserError):
-    """The mirror's records differ from the source's: the source was replaced, or the mirror lost records."""
+    """The records of mirror and source differ: the source was replaced, or the mirror lost records."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -135,7 +135,7 @@ class SourceChangedError(UserError):
 
 
 class BlockedError(ReconcilerError):
-    """A guard blocks an action. The user may allow the action by name, or change the files."""
+    """A guard blocks an action; the user may allow it by name, or change the files."""
 
     exit_code = 7
 
@@ -147,13 +147,13 @@ class UsageError(ReconcilerError):
 
 
 class StalePlanError(ReconcilerError):
-    """Clusters, state or files no longer match the approved plan. A new plan is needed."""
+    """Clusters, state or files no longer match the approved plan; a new one is needed."""
 
     exit_code = 6
 
 
 class PartialError(ReconcilerError):
-    """Some actions failed and the others are done. The user fixes the cause and applies again."""
+    """Some actions failed; the user must fix the cause and apply again."""
 
     exit_code = 8
 
@@ -163,18 +163,15 @@ class RetryableError(ReconcilerError):
 
 
 class MendFirstError(RetryableError):
-    """The user must repair a failure outside reconciler before a retry, such as a full disk."""
+    """The user must repair something else before a retry, such as a full disk."""
 
 
 class UnansweredError(RetryableError):
-    """A write was not answered and may still take effect. The caller must read before it retries."""
+    """A write was not answered and may still take effect; read before a retry."""
 
 
 class LostRaceError(RetryableError):
-    """Another process changed the object first.
-
-    `current` is the object's present content, or `None` if it was deleted or cannot be read.
-    """
+    """Another process changed the object first; `current` is its content, or `None` if deleted or unreadable."""
 
     def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:
         super().__init__(f"{key} was changed by someone else", hint=hint)
@@ -195,7 +192,7 @@ class IncompleteError(ReconcilerError):
 
 
 class StoppedError(IncompleteError):
-    """The run was stopped during a call; the result of the call is unknown."""
+    """The run was stopped during a call, whose result is unknown."""
 
 
 class DriftError(ReconcilerError):
@@ -205,13 +202,13 @@ class DriftError(ReconcilerError):
 
 
 class PendingError(ReconcilerError):
-    """The plan has changes, and the command has the option `--detailed-exitcode`."""
+    """The plan has changes, and the option `--detailed-exitcode` was given."""
 
     exit_code = 2
 
 
 class InterruptedRunError(ReconcilerError):
-    """The user interrupted a command that cannot be continued. The hint names possible effects."""
+    """The user interrupted a command that cannot be continued; the hint names possible effects."""
 
     exit_code = 130
 
@@ -221,7 +218,7 @@ class BrokenInvariantError(ReconcilerError):
 
 
 def find_root_cause(error: BaseException) -> BaseException:
-    """Return the first error in the chain of causes and contexts, up to the next `ReconcilerError`."""
+    """Return the earliest cause or context of an error, up to the next `ReconcilerError`."""
     while (cause := error.__cause__ or error.__context__) and not isinstance(cause, ReconcilerError):
         error = cause
     return error

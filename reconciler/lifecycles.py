@@ -1,4 +1,4 @@
-"""State machines of mounts, mirrors, links and tiering, and the verbs that lead to a mirror role."""
+"""State machines of mounts, mirrors, links and tiering, and how to reach a mirror role."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[State]):
-    """A legal move from one state to another. If `is_automatic`, the platform makes the move without a request."""
+    """A legal move between states. If `is_automatic`, the platform makes it without a request."""
 
     start: State
     verb: str
     end: State
     is_automatic: bool = False
     condition: str = ""
-    """When the verb leads to this end state, for verbs with several end states."""
+    """Distinguishes moves with the same start and verb but different ends."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Lifecycle(Generic[State]):
 
     @cached_property
     def states(self) -> tuple[State, ...]:
-        """All states, in the order of the enum."""
+        """All states in enum order."""
         return tuple(type(self.initial))
 
     @cached_property
     def verbs(self) -> tuple[str, ...]:
-        """All verbs that a caller can request, in the order of the table."""
+        """All verbs that a caller can request, in the order of `moves`."""
         return tuple(dict.fromkeys(move.verb for move in self.moves if not move.is_automatic))
 
     def list_legal_verbs(self, state: State) -> tuple[str, ...]:
@@ -51,11 +51,11 @@ class Lifecycle(Generic[State]):
         return tuple(dict.fromkeys(move.verb for move in self._moves_from.get(state, ()) if not move.is_automatic))
 
     def list_automatic_states(self, state: State) -> tuple[State, ...]:
-        """Return the states that the platform can enter from `state` without a request."""
+        """Return the states that the platform can enter without a request."""
         return tuple(dict.fromkeys(move.end for move in self._moves_from.get(state, ()) if move.is_automatic))
 
     def apply_verb(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
-        """Return the state after `verb`; raise `UserError` with `subject` if the verb is illegal."""
+        """Return the state after `verb`; raise `UserError` about `subject` if it is illegal."""
         ends = [
             move.end
             for move in self._moves_from.get(state, ())
@@ -66,13 +66,13 @@ class Lifecycle(Generic[State]):
         return ends[0]
 
     def follow_automatic_move(self, state: State, end: State) -> State:
-        """Return `end` if the platform makes this move without a request; raise `UserError` otherwise."""
+        """Return `end` if the platform makes this move; raise `UserError` otherwise."""
         if end not in self.list_automatic_states(state):
             raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._build_hint(state))
         return end
 
     def find_path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
-        """Return the shortest sequence of moves, including automatic moves, or `None` if there is no path."""
+        """Return the shortest path of moves, including automatic ones, or `None` if there is none."""
         paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
         while queue:
@@ -108,7 +108,7 @@ class Lifecycle(Generic[State]):
 
 
 class MigrationState(StrEnum):
-    """The state of a mount or unmount. The requests `prepare`, `execute` and `finish` advance it."""
+    """State of a mount or unmount, advanced by `prepare`, `execute` and `finish`."""
 
     PLANNED = "planned"
     PREPARING = "preparing"
@@ -167,7 +167,7 @@ BY_JOBS: Final = "jobs"
 """Parameter `by` of a mount that copies records with jobs."""
 
 BY_PLATFORM: Final = "platform"
-"""Parameter `by` of a transition in which the platform changes the mirror's role."""
+"""Parameter `by` of a role change made by the platform."""
 
 NEXT_VERBS: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
 """State → the verb that continues the migration from this state."""
@@ -175,11 +175,11 @@ NEXT_VERBS: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execut
 BEFORE_EXECUTED: Final = frozenset(
     {_Migration.PLANNED, _Migration.PREPARING, _Migration.PREPARED, _Migration.EXECUTING}
 )
-"""States in which the platform uploads or looks up data."""
+"""States from PLANNED to EXECUTING."""
 
 
 class MirrorStatus(StrEnum):
-    """The status that a cluster reports for a mirror. REGULAR is an ordinary topic."""
+    """The status that a cluster reports for a mirror; REGULAR is an ordinary topic."""
 
     ABSENT = "ABSENT"
     REGULAR = "REGULAR"
@@ -203,7 +203,7 @@ REVERSAL_SUSPENDED: Final = "a reversal is suspended"
 LINK_IS_PAUSED: Final = "the link is paused"
 
 TWO_SIDED_VERBS: Final = frozenset({"promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"})
-"""Verbs that need both clusters of a link and take several steps."""
+"""Verbs that need both clusters of a link."""
 
 _FAILOVER_STARTS: Final = (
     _Mirror.ACTIVE,
@@ -335,7 +335,7 @@ class RolePending:
 
 @dataclass(frozen=True, slots=True)
 class UnreachableRole:
-    """The mirror cannot reach the role from its state. `hint` names an alternative."""
+    """The mirror cannot reach the role; `hint` names an alternative."""
 
     hint: str
 
@@ -421,7 +421,7 @@ _SUSPENDED_VERDICTS: Final[dict[Role, RoleVerdict]] = {
 
 
 def plan_role_change(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> RoleVerdict:
-    """Decide how a mirror in `state` reaches `role`. `is_suspended`: the mirror was paused during a reversal."""
+    """Decide how a mirror in `state` reaches `role`; `is_suspended` means paused during a reversal."""
     if is_suspended and state is _Mirror.PAUSED:
         return _SUSPENDED_VERDICTS[role]
     return _VERDICTS[role].get(state, _REFUSE_REGULAR)
@@ -484,12 +484,12 @@ HOUSEKEEPING: Final = Lifecycle(
 )
 
 
-# States of remote segments and of deleted remote partitions (KIP-405). A segment is being copied until a manifest lists
-# it, and being deleted while the manifest lists it as garbage.
+# States of KIP-405. A segment is being copied until a manifest lists it, and being deleted while the manifest lists it
+# as garbage.
 
 
 class SegmentState(StrEnum):
-    """The state of a remote segment. Only segments in COPY_FINISHED can be read."""
+    """The state of a remote segment; only COPY_FINISHED can be read."""
 
     COPY_STARTED = "COPY_SEGMENT_STARTED"
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"

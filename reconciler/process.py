@@ -32,7 +32,7 @@ def build_invocation(
     warn: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Build the invocation of this process. By default, `environ` are the environment variables."""
+    """Build the invocation of this process; `environ` defaults to its environment variables."""
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
@@ -109,7 +109,7 @@ _GIT_TIMEOUT_S: Final = 30
 _MAX_FILE_BYTES: Final = 32 * 2**20
 _SYMLINK_MODE: Final = "120000"
 _SAFE_OPTIONS: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
-"""Options that prevent git from running commands that a committed repository configures."""
+"""Options that stop git from running commands configured in a repository."""
 _INSTALL_GIT: Final = "Install git."
 _FETCH_BASE: Final = (
     "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
@@ -117,7 +117,7 @@ _FETCH_BASE: Final = (
 
 
 def read_commit(folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the commit checked out in a folder, or `None` without git, a repository or a commit."""
+    """Return the commit checked out in a folder; `None` without git, repository or commit."""
     try:
         return _read_git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -125,7 +125,7 @@ def read_commit(folder: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def read_repository_prefix(folder: Path, environ: Mapping[str, str]) -> str:
-    """Return a folder's path in its repository, such as `topics/`. It is empty at the root or outside a repository."""
+    """Return a folder's path in its repository, such as `topics/`; empty at the root or outside one."""
     try:
         return _read_git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
@@ -133,7 +133,7 @@ def read_repository_prefix(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 class Forge(NamedTuple):
-    """A forge's URL prefixes for files and commits, with the commit and the URL of the CI run."""
+    """URL prefixes of files and commits on a forge, the commit, and the URL of the CI run."""
 
     files: str
     commits: str
@@ -146,7 +146,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
 def read_forge(folder: Path, environ: Mapping[str, str]) -> Forge | None:
-    """Return the forge's URLs for a folder at its commit, or `None` if no environment variable names a forge.
+    """Return the forge's URLs for a folder at its commit; `None` if no environment variable names a forge.
 
     GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference
 
@@ -180,7 +180,7 @@ def find_fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> 
 
 
 def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) -> bool | None:
-    """Return whether `commit` is an ancestor of `of`, or `None` if git or a needed commit is missing."""
+    """Return whether `commit` is an ancestor of `of`; `None` without git or a needed commit."""
     try:
         if not _read_git(folder, environ, "rev-list", "-1", commit, f"^{of}"):
             return True
@@ -195,7 +195,7 @@ def list_changed_files(
 ) -> tuple[str, ...]:
     """Return the files changed since the merge base with `revision`, including uncommitted files.
 
-    Paths below `folder` are relative to it; paths below `extra_paths` are absolute.
+    Paths below `folder` are relative, others absolute.
     """
     base = find_fork_point(folder, environ, revision)
     with _translate_git_errors(folder, revision):
@@ -231,9 +231,9 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
 
 
 def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
-    """Write the files of a pull request's base to a temporary folder, or return `None` outside pull requests.
+    """Write a pull request's base to a temporary folder; return `None` outside pull requests.
 
-    The folder holds all files below `folder` and all YAML files of the repository. It is deleted at exit.
+    The folder has all files below `folder` and all YAML files of the repository, and is deleted at exit.
     """
     revision = _find_base_revision(environ)
     if revision is None:
@@ -257,7 +257,7 @@ def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestB
 
 
 def find_read_limit(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the repository that limits a pull request's file reads, or `None` outside pull requests."""
+    """Return the repository that limits a pull request's reads; `None` outside pull requests."""
     if not _is_pull_request(environ):
         return None
     try:
@@ -296,7 +296,7 @@ def _parse_blobs(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _find_trusted_root(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Return the root of the repository. Reject a git folder that contains `folder`; it may be committed."""
+    """Return the repository's root; reject a git folder around `folder`, which may be committed."""
     place = Path(_read_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"

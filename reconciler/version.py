@@ -4,6 +4,6 @@ from typing import Final
 
 __version__ = "0.1.0"
 __home__: Final = "https://github.com/stream-reconciler/reconciler"
-"""Planned home page, which `pyproject.toml` has, too. It is not published yet."""
+"""Planned home page, also in `pyproject.toml`."""
 __site__: Final = "https://stream-reconciler.github.io/reconciler"
 """Planned documentation site, with a folder per version."""

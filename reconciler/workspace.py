@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("reconciler")
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
-    """The result of `Workspace.plan`, which `Workspace.apply` takes."""
+    """The result of `Workspace.plan`."""
 
     _planned: PlanResult = field(repr=False)
 
@@ -46,12 +46,12 @@ class WorkspacePlan:
 
     @property
     def blocked(self) -> Mapping[str, str]:
-        """Id of each action that a guard blocks → the reason."""
+        """Id of each blocked action → the reason."""
         return {action.id: action.blocked.message for action in self._planned.plan.blocked if action.blocked}
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Problems that prevent an apply and that `allow` cannot lift."""
+        """Problems that prevent an apply, whatever `allow` says."""
         return tuple(map(format_finding, self._planned.plan.errors))
 
     @property
@@ -60,7 +60,7 @@ class WorkspacePlan:
         return (*self._planned.warnings, *map(format_finding, self._planned.plan.warnings))
 
     def to_json(self) -> bytes:
-        """Return the plan as the document of `reconciler plan --format json`."""
+        """Return the document that `reconciler plan --format json` prints."""
         return self._planned.to_json()
 
     def __str__(self) -> str:
@@ -132,13 +132,13 @@ class Workspace:
         changed_since: str | None = None,
         allow: Iterable[str] = (),
     ) -> WorkspacePlan:
-        """Plan the actions that bring the clusters to the files, without changing anything.
+        """Plan the actions that bring the clusters to the files; change nothing.
 
         Args:
             targets: Addresses or patterns to plan, with their dependencies.
             excludes: Addresses or patterns to leave out.
             labels: Labels that planned resources must have.
-            changed_since: Git revision; only resources whose files changed since then are planned.
+            changed_since: Git revision; only resources whose files changed since are planned.
             allow: Actions to exempt from guards, such as `delete:topic/west/shop:orders`.
 
         Raises:
@@ -162,13 +162,13 @@ class Workspace:
 
         Args:
             plan: A result of `plan`.
-            allow: Actions to exempt from guards, such as `delete:topic/west/shop:orders`.
+            allow: Actions to exempt from guards, as in `plan`.
             approved_by: Names of approvers, for `guards.approvals`.
             lock_timeout_s: Longest wait for the lease, in seconds.
 
         Raises:
             BlockedError: A guard rejects an action; nothing was done.
-            StalePlanError: The clusters, the files or the state no longer match the plan; nothing was done.
+            StalePlanError: Clusters, files or state no longer match the plan; nothing was done.
             UserError: The plan has errors; nothing was done.
             LeaseError: Another run holds the lease.
             PartialError: Some actions failed, the others are done.
@@ -202,7 +202,7 @@ class Workspace:
         labels: Mapping[str, str] | None = None,
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
-        """Return the differences between clusters and files. The parameters are those of `plan`."""
+        """Return the differences between clusters and files; see `plan` for the parameters."""
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
         drifted = drift(self._invocation(), self._select_with(targets, excludes, labels, changed_since, ()))

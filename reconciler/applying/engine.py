@@ -170,7 +170,7 @@ def _build_no_answer_error() -> BrokenInvariantError:
 
 
 def _build_bug_error(error: Exception) -> ReconcilerError:
-    if missing := MissingRecordsError.of(error):
+    if missing := MissingRecordsError.from_import_error(error):
         missing.__cause__ = error
         return missing
     broken = BrokenInvariantError(

@@ -1,4 +1,4 @@
-"""Archives: topics of other platforms in object storage, in the format of a detached topic.
+"""Archives: topics of other platforms in object storage, stored like detached topics.
 
 A mount claims a detached topic, copies its records and settles the claim. An unmount begins an archive, copies records,
 describes the topic and detaches it. Any process may repeat a step.
@@ -86,12 +86,12 @@ class Archive:
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
-        """Reject a machine on which the object storage is not visible."""
+        """Reject a machine that does not see the object storage."""
         check_storage(self.storage, self.storage_id)
 
     @property
     def swap(self) -> ManifestSwap:
-        """Swap for the manifests, as their owner."""
+        """Function that changes the manifests as their owner."""
         return ManifestSwap(self.storage, self.owner, self._tiering, keeps_epoch=True)
 
     @property
@@ -129,7 +129,7 @@ def check_claimed(archive: Archive, mark: str) -> None:
 
 
 def settle_claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
-    """Mark a claimed topic as mounted, after its records were copied. Repeatable.
+    """Mark a claimed topic, whose records were copied, as mounted. Repeatable.
 
     Raises:
         OwnershipLostError: The claim was replaced.
@@ -158,7 +158,7 @@ def settle_claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> None
 
 
 def release_claim(archive: Archive, mark: str, *, now_ms: int) -> None:
-    """Drop a failed claim; does nothing if another cluster has the topic."""
+    """Drop a failed claim, unless another cluster has the topic."""
     unclaim_topic(archive.storage, archive.location, archive.owner, mark, now_ms)
 
 
@@ -168,7 +168,7 @@ _ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """A topic of another platform, with only the configs that the embedded cluster supports."""
+    """A topic of another platform, with only configs that the embedded cluster supports."""
 
     full_name: str
     partitions: int
@@ -181,7 +181,10 @@ class ArchivedTopic:
 def begin_archive(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
     """Create an empty archive whose partitions begin at `starts`; `claim` identifies this attempt.
 
-    Earlier records become garbage. Raises `OwnershipLostError` if the archive is detached or has another owner.
+    Earlier records become garbage.
+
+    Raises:
+        OwnershipLostError: The archive is detached or has another owner.
     """
     _write_description(archive, topic, {}, f"begin-{claim}")
 
@@ -206,7 +209,7 @@ def begin_archive(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, i
 
 
 def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
-    """Store the description of a copied topic, and raise partitions' start offsets to `bounds`.
+    """Store the description of a copied topic; raise partitions' start offsets to `bounds`.
 
     Raises:
         OwnershipLostError: Another cluster owns the topic.
@@ -241,12 +244,12 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
         return ownership
     change_topic_manifest(storage, place, lambda current: _drop_owner(archive, current), f"detach-{claim}")
 
-    def let_go(current: Manifest) -> Manifest | None:
+    def remove_owner(current: Manifest) -> Manifest | None:
         check_handover_owner("a manifest of the topic", current.owner, archive.owner)
         return None if current.owner == NOBODY else replace(current, owner=NOBODY, owner_epoch=current.owner_epoch + 1)
 
     topic = _require_topic(archive)
-    manifests = ManifestHandover(storage, place, lambda: None)(range(topic.partitions), let_go)
+    manifests = ManifestHandover(storage, place, lambda: None)(range(topic.partitions), remove_owner)
     detached = Ownership(
         place,
         OwnershipState.DETACHED,
@@ -263,9 +266,9 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 
 
 def delete_unnamed_objects(archive: Archive) -> int:
-    """Delete objects that no manifest of the archive references; return their number.
+    """Delete objects that no manifest references; return their number.
 
-    Call it only before the detach, since a mount stores objects before a manifest references them.
+    Call it only before the detach: a mount stores objects before a manifest references them.
     """
     place, storage = archive.location, archive.storage
     listed = [row.key for row in storage.list(build_location_prefix(place.cluster_id, place.revision))]
@@ -365,8 +368,8 @@ def _is_supported(key: str, value: str) -> bool:
 def release_archive(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
     """Detach a topic that `owner` has mounted or was mounting; return its new ownership. Repeatable.
 
-    First the claim is replaced, which stops the owner's migrations. Then `topic.json` and the manifests lose their
-    owner, so the owner's next swap fails. Records that were not uploaded are lost. Stored group offsets stay.
+    Replacing the claim stops the owner's migrations. Removing the owner from `topic.json` and the manifests makes its
+    next swap fail. Records that were not uploaded are lost; stored group offsets stay.
     """
     topic = find_topic_at(storage, location)
     mark, place = create_mark(), topic.location

@@ -1,6 +1,6 @@
 """Metadata of a cluster in object storage.
 
-The register `metadata/<cluster id>/metadata.json` references an object per part: properties, namespaces, topics, links,
+The register `metadata/<cluster id>/metadata.json` references one object each for properties, namespaces, topics, links,
 and committed group offsets.
 """
 
@@ -31,7 +31,7 @@ _SHAPE: Final = {
 _COMMITTED: Final = {"offset": int, "metadata": str, "at_ms": (None, int)}
 _GROUPS: Final = {str: {"hint": str, "offsets": {str: {str: _COMMITTED}}}}
 _READ_ATTEMPTS: Final = 3
-"""Number of attempts to read; a writer may replace a part."""
+"""Maximum attempts to read, since a writer may replace a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class StoredPart:
     entries: int
     written_ms: int
     mark: str = ""
-    """For groups, the hint of the listing from which they were read."""
+    """Change mark of the groups when they were read; empty for other parts."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -52,29 +52,29 @@ class StoredPart:
 
 
 OffsetsByLocation = dict[str, dict[int, CommittedOffset]]
-"""Committed offsets by the topic's location key (`build_location_key`), then by partition."""
+"""Committed offsets by `build_location_key` of the topic, then by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMetadata:
-    """Metadata of a cluster in object storage. Errors of unreadable parts are in `lost`."""
+    """Metadata of a cluster in object storage; `lost` has errors of unreadable parts."""
 
     cluster_id: str
     serial: int
     revision: int
     parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
-    """Content of the readable parts, without groups."""
+    """Content of readable parts, without groups."""
     groups: Mapping[str, OffsetsByLocation] = field(default_factory=dict)
     lost: Mapping[str, UserError] = field(default_factory=dict)
 
     def read_group_offsets(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Return each group's offsets in the topic with a location key."""
+        """Return groups' offsets in the topic with the location key `place`."""
         return {group: offsets[place] for group, offsets in sorted(self.groups.items()) if place in offsets}
 
 
 def build_location_key(cluster_id: str, revision: int) -> str:
-    """Return the key of a topic's location; it does not contain the name."""
+    """Return the key of a topic's location, which does not contain its name."""
     return f"{cluster_id}/{revision}"
 
 
@@ -100,7 +100,7 @@ def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, An
 
 
 def read_stored_groups(storage: ObjectStore, cluster_id: str) -> tuple[StoredMetadata | None, UserError | None]:
-    """Return a cluster's stored metadata with its groups (`None` if nothing is stored), and the error if unreadable."""
+    """Return a cluster's stored metadata (`None` if nothing is stored), and any read error."""
     try:
         metadata = read_metadata(storage, cluster_id, {})
     except UserError as error:

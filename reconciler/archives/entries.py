@@ -14,7 +14,7 @@ Json = dict[str, Any]
 STALE_MS: Final = 60 * 60 * 1000
 """Age above which unreferenced objects are stored again, since a sweep may delete them."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""`STALE_MS` for rolls, compactions and merges, which may rewrite a whole partition."""
+"""`STALE_MS` for rolls, compactions and merges, which may rewrite whole partitions."""
 
 
 _REQUIRED_FIELDS: Final = 10
@@ -23,7 +23,7 @@ _OPTIONAL_FIELDS: Final = {"is_segment?": bool, "kms_key_id?": str, "horizon_ms?
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A part with the offsets `base` to `last`, inclusive. Its `digest` counts offsets from `base`."""
+    """A part with offsets `base` to `last`, inclusive. In its `digest`, `base` is offset 0."""
 
     base: int
     last: int
@@ -38,7 +38,7 @@ class Entry:
     txn: str | None = None
     is_segment: bool = False
     kms_key_id: str | None = None
-    """Encryption key; `None` means the store's own."""
+    """Encryption key; `None` uses the store's own."""
     horizon_ms: int | None = None
     """Time after which tombstones of a compacted part may be removed."""
 
@@ -48,7 +48,7 @@ class Entry:
         return self.digest.records == self.last - self.base + 1
 
     def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
-        """Return the entry as a segment made of `parts`, with their latest `horizon_ms`."""
+        """Return the entry as a segment made of `parts`."""
         horizon_ms = max((part.horizon_ms for part in parts if part.horizon_ms is not None), default=None)
         return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
@@ -134,7 +134,7 @@ class PageRef:
     records: int
     entries: int
     level: int = 0
-    """0 for a page of entries; higher for a page of references to the level below."""
+    """0 for a page of entries; n for a page that references pages of level n - 1."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""

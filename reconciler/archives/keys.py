@@ -38,7 +38,7 @@ def build_manifest_key(cluster_id: str, revision: int, partition: int) -> str:
 
 
 def parse_remote_key(key: str) -> tuple[str, int, int, str] | None:
-    """Return cluster id, revision, partition and the remaining key of a partition's object, or `None`."""
+    """Return cluster id, revision, partition and rest of a partition object's key, or `None`."""
     pieces = key.split("/", 4)
     if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
         return None
@@ -49,7 +49,7 @@ def parse_remote_key(key: str) -> tuple[str, int, int, str] | None:
 
 
 def parse_manifest_partition(key: str) -> int | None:
-    """Return the partition of a manifest's key; `None` for other keys."""
+    """Return the partition in a manifest's key, or `None`."""
     place = parse_remote_key(key)
     return None if place is None or key != build_manifest_key(*place[:3]) else place[2]
 
@@ -60,20 +60,20 @@ def create_manifest_page_key(cluster_id: str, revision: int, partition: int) -> 
 
 
 def create_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
-    """Return a new key for a remote segment; `place` is its partition's key prefix."""
+    """Return a new key for a segment in the partition with key prefix `place`."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{create_nonce()[:_SHORT]}.parquet"
 
 
 def build_copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
-    """Return the key for a copy of the segment `of`; a retry gets the same key."""
+    """Return the key for a copy of the segment `of`, the same for every retry."""
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
 
 
 def parse_segment_offsets(key: str) -> tuple[int, int] | None:
-    """Return the first and last offset in a remote segment's key, or `None`."""
+    """Return the offsets (first, last) in a remote segment's key, or `None`."""
     first, _, rest = key.rpartition("/")[2].partition("-")
     last, _, _ = rest.partition("-")
     is_one = key.endswith(".parquet") and first.isdecimal() and last.isdecimal()
@@ -81,7 +81,7 @@ def parse_segment_offsets(key: str) -> tuple[int, int] | None:
 
 
 def parse_topic_manifest_key(key: str) -> tuple[str, int] | None:
-    """Return cluster id and initial revision in the key of a topic's register, or `None`."""
+    """Return cluster id and initial revision in a topic register's key, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(REMOTE_TOPICS) and len(pieces) == _PIECES_OF_LOCATION and pieces[-1] == TOPIC_MANIFEST
     return (pieces[1], int(pieces[2])) if is_one and pieces[2].isdecimal() else None
@@ -93,7 +93,7 @@ def build_metadata_prefix(cluster_id: str) -> str:
 
 
 def build_metadata_key(cluster_id: str) -> str:
-    """Return the key of the register of a cluster's metadata."""
+    """Return the register key of a cluster's metadata."""
     return f"{build_metadata_prefix(cluster_id)}metadata.json"
 
 
@@ -117,7 +117,7 @@ def build_mountable_key(full_name: str, cluster_id: str, revision: int) -> str:
 
 
 def is_mountable_key(key: str) -> bool:
-    """Return whether a key is that of an ownership register."""
+    """Return whether a key belongs to an ownership register."""
     return parse_mountable_key(key) is not None
 
 

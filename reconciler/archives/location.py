@@ -1,4 +1,4 @@
-"""The location of a topic in object storage, and its tiering."""
+"""Location and tiering of a topic in object storage."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class TopicLocation:
 
 @dataclass(frozen=True, slots=True)
 class TopicTiering:
-    """Tiering of a topic whose tiering is or was enabled."""
+    """Tiering of a topic, enabled or disabled."""
 
     location: TopicLocation
     state: TieringState
     epoch: int
     policy: str
-    """`retain` or `delete`: what disabling does to remote records."""
+    """`retain` or `delete`: what happens to remote records when tiering is disabled."""
     uploads: bool
     serves: bool
     """Whether consumers may read remote records."""
     targets: Targets
     max_interval_ms: int | None
-    """Age at which the open segment is uploaded; `None` uploads only closed segments."""
+    """Age at which the open segment is uploaded; `None` uploads closed segments only."""
     spill_bytes: int
-    """Size of a manifest page; entries of twice that size spill to pages."""
+    """Size of a manifest page; a manifest moves entries to pages at twice this size."""

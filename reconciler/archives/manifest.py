@@ -1,7 +1,7 @@
 """The partition manifest: the register that references all remote segments of a partition.
 
-It references the newest segments directly, and older ones in pages. Offsets between segments are gaps (aborted or
-compacted records). Objects are stored before a swap references them, and deleted after a swap moves them to `garbage`.
+It references the newest segments, and pages with older ones. Offsets between segments are gaps (aborted or compacted
+records). Objects are stored before a swap references them, and deleted after a swap moves them to `garbage`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A partition in object storage. Offsets below `start` are deleted; `end` is the next offset to upload."""
+    """A partition in object storage. Offsets below `start` are deleted; `end` is the next to upload."""
 
     owner: str
     owner_epoch: int = 0
@@ -70,13 +70,12 @@ class Manifest:
     start: int = 0
     end: int = 0
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
-    """Leader epochs with their first offsets, oldest first."""
+    """Leader epochs and their first offsets, oldest first."""
     uploaded_ms: int = 0
-    """Time of the last upload, by the clock of timestamps."""
     compacted_to: int = 0
-    """Offset below which keys are unique."""
+    """Offset below which every key occurs only once."""
     learned: tuple[int, int] = (0, 0)
-    """Epoch and offset. Compaction in that epoch has seen all newer records of keys below the offset."""
+    """Epoch and offset of the last compaction, which knew all newer records of keys below the offset."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -145,7 +144,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePartition:
-    """A partition in the remote tier. Its location does not depend on the owner."""
+    """A partition in the remote tier; its location does not depend on the owner."""
 
     cluster_id: str
     revision: int
@@ -158,7 +157,7 @@ class RemotePartition:
 
     @property
     def key_prefix(self) -> str:
-        """Prefix of its objects' keys, without a slash at the end."""
+        """Prefix of its objects' keys, without trailing slash."""
         return self.key.rpartition("/")[0]
 
     def __str__(self) -> str:
@@ -206,7 +205,7 @@ def _find_contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def check_manifest_owner(what: object, manifest: Manifest, cluster_id: str) -> None:
-    """Raise `OwnershipLostError` if another cluster owns a manifest; `what` names it in the error."""
+    """Raise `OwnershipLostError` if another cluster owns a manifest, which `what` names."""
     if manifest.owner != cluster_id:
         raise ownership_lost_error(what, manifest.owner)
 
@@ -230,7 +229,7 @@ _ENTRY: Final = 300
 class ManifestSpill:
     """Writes pages of a manifest for one change; retries after a lost race reuse them.
 
-    All pages contain entries, so a read needs one page. Eight adjacent pages of similar size are merged.
+    All pages contain entries, so a read needs one page.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
@@ -241,7 +240,7 @@ class ManifestSpill:
         self._joined: dict[str, None] = {}
 
     def spill(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with at most two pages' size of entries; move older entries to pages."""
+        """Return the manifest, with older entries moved to pages until at most two pages' size remains."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
         if sum(sizes) <= 2 * self._page_bytes:
@@ -268,19 +267,19 @@ class ManifestSpill:
         return page
 
     def list_superfluous_pages(self, held: Manifest | None) -> list[str]:
-        """Return the keys of pages that the manifest `held` no longer needs; `None` means that it did not change."""
+        """Return the keys of pages that the manifest `held` does not need; `None` means an unchanged manifest."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
 
     def _merge_pages(self, pages: list[PageRef]) -> list[PageRef]:
-        while (run := self._find_run(pages)) is not None:
+        while (run := self._find_mergeable_pages(pages)) is not None:
             entries = [entry for page in pages[run] for entry in self._read_entries(page)]
             self._joined.update(dict.fromkeys(page.key for page in pages[run]))
             pages[run] = [self.write_page(entries)]
         return pages
 
-    def _find_run(self, pages: Sequence[PageRef]) -> slice | None:
+    def _find_mergeable_pages(self, pages: Sequence[PageRef]) -> slice | None:
         for at in range(len(pages) - JOINED, -1, -1):
             sizes = {self._size_class(page) for page in pages[at : at + JOINED]}
             if len(sizes) == 1 and sum(page.entries for page in pages[at : at + JOINED]) * _ENTRY <= _LARGEST:
@@ -305,7 +304,7 @@ class ManifestSwap:
     cluster_id: str
     tiering: TopicTiering
     keeps_epoch: bool = False
-    """Whether manifests' tiered epochs are ignored, because no catalog has the topic."""
+    """Whether to ignore the tiered epoch, because no catalog has the topic."""
 
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
@@ -316,7 +315,7 @@ class ManifestSwap:
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
-            LostRaceError: Other writers were first every time.
+            LostRaceError: Other writers were always first.
         """
         register = manifest_register(self.storage, partition)
         spill = ManifestSpill(self.storage, partition, self.tiering.spill_bytes)
@@ -349,7 +348,7 @@ def delete_manifest_garbage(swap: ManifestSwap, partition: RemotePartition, garb
     """Delete a manifest's garbage; return whether it had any.
 
     Raises:
-        OwnershipLostError: Another cluster owns the partition. The garbage is deleted nevertheless.
+        OwnershipLostError: Another cluster owns the partition; the garbage is deleted all the same.
     """
     if not garbage:
         return False
@@ -393,10 +392,7 @@ _ROUNDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ManifestHandover:
-    """Changes the owner in all manifests of a topic.
-
-    `check` is called between read and swap, and raises in a process that is late.
-    """
+    """Changes the owner in all manifests of a topic; `check` runs before each swap and may raise."""
 
     storage: ObjectStore
     location: TopicLocation

@@ -35,7 +35,7 @@ def gzip_value(value: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def missing_object_error(store: ObjectStore, key: str, what: str) -> MissingObjectError:
-    """Return the error for a missing object; `what` describes its contents."""
+    """Return the error for a missing object; `what` describes its content."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
@@ -44,7 +44,7 @@ def missing_offsets_error(
 ) -> MissingObjectError:
     """Return the error for a missing object with records of these offsets.
 
-    `end` is the manifest's end if the manifest does not contain the offsets.
+    `end` is the manifest's end if that is below the offsets.
     """
     what = f"the records at offsets {first} to {last}"
     error = missing_object_error(store, key, what)
@@ -55,8 +55,8 @@ def missing_offsets_error(
     return error
 
 
-def retry_missing(look: Callable[[], T]) -> T:
-    """Call `look` again if an object is missing, since maintenance may have replaced it.
+def retry_if_missing(look: Callable[[], T]) -> T:
+    """Call `look` again if an object is missing: maintenance may have replaced it.
 
     Raises:
         MissingObjectError: The same object was missing three times.
@@ -72,16 +72,16 @@ def retry_missing(look: Callable[[], T]) -> T:
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
-    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`; `what` describes the contents."""
-    body = read_existing(store, key, what)
+    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`, which names `what`."""
+    body = read_referenced_object(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
     if actual != sha256:
         raise damaged_error(store, key, f"its sha256 is {actual[:12]}…, not {sha256[:12]}…")
     return parse_object(store, key, gzip.decompress(body))
 
 
-def read_existing(store: ObjectStore, key: str, what: str) -> bytes:
-    """Return the body of a referenced object. Raises `MissingObjectError`; `what` describes the contents."""
+def read_referenced_object(store: ObjectStore, key: str, what: str) -> bytes:
+    """Return the body of a referenced object. Raises `MissingObjectError`, which names `what`."""
     stored = store.get(key)
     if stored is None:
         raise missing_object_error(store, key, what)

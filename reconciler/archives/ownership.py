@@ -52,13 +52,13 @@ class OwnershipState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Content of a topic's ownership register. Sizes are those of the last detach."""
+    """Content of a topic's ownership register, with sizes from the last detach."""
 
     location: TopicLocation
     state: OwnershipState
     owner: str | None
     claim: str | None
-    """Mark of the migration that claimed or detached it."""
+    """Mark of the migration that claimed or detached the topic."""
     name: str
     partitions: int = 0
     records: int = 0
@@ -87,14 +87,14 @@ def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership |
 
 
 def iter_ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
-    """Yield the ownership of every topic that was ever detached: one LIST, and one GET each."""
+    """Yield the ownership of every topic ever detached: one LIST, and one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
     results = map_in_parallel(lambda key: read_ownership_at(storage, key), keys, name="mountable")
     yield from ((key, result) for key, result in zip(keys, results, strict=True) if result is not None)
 
 
 def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
-    """Return the ownership at a key, or the error if it is unreadable."""
+    """Return the ownership at a key, or the error if unreadable."""
     register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
     try:
         held = register.read()
@@ -103,8 +103,8 @@ def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError |
         return error
 
 
-def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
-    """Return all ownerships, sorted by location; raise `UserError` for a damaged register."""
+def list_valid_ownerships(storage: ObjectStore) -> list[Ownership]:
+    """Return all ownerships by location; raise `UserError` for a damaged register."""
     sound = []
     for _, ownership in iter_ownerships(storage):
         if isinstance(ownership, UserError):
@@ -114,7 +114,7 @@ def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
 
 
 def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
-    """Raise `OwnershipLostError` if another cluster than the migrating one owns an object."""
+    """Raise `OwnershipLostError` if an object does not belong to the migrating cluster."""
     if owner not in {cluster_id, NOBODY}:
         message = f"{what} belongs to cluster {owner} now"
         raise OwnershipLostError(
@@ -155,7 +155,7 @@ def _parse(register: Register, held: RegisterSnapshot) -> Ownership:
 def check_claimable(
     location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str = ""
 ) -> None:
-    """Raise `OwnershipLostError` unless a topic is detached, or claimed by this migration."""
+    """Raise `OwnershipLostError` unless a topic is detached or claimed by this migration."""
     if ownership is None:
         message = f"{location} was never detached: it belongs to cluster {location.cluster_id}"
         raise OwnershipLostError(message, hint="Unmount it there first.")
@@ -194,7 +194,7 @@ def check_claim_held(
 
 
 def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Mark a claimed topic as mounted. Raises `OwnershipLostError` if the claim was replaced."""
+    """Mark a claimed topic as mounted; raise `OwnershipLostError` for a replaced claim."""
 
     def settle(current: Ownership | None) -> Ownership | None:
         check_claim_held(location, current, cluster_id, claim)
@@ -206,7 +206,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Release a claim, and make a delayed claim fail. Does nothing if another cluster has the topic."""
+    """Release a claim, and make a delayed claim fail; skip other clusters' topics."""
     update_ownership(storage, location, lambda current: current, mark=_claim_mark(claim))
 
     def unclaim(current: Ownership | None) -> Ownership | None:
@@ -222,7 +222,7 @@ def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str
 
 
 def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Ownership) -> None:
-    """Mark a mounted topic as detached, once per migration. Raises `OwnershipLostError` for another owner."""
+    """Mark a mounted topic as detached, once per migration; raise `OwnershipLostError` for another owner."""
 
     def detach(current: Ownership | None) -> Ownership | None:
         if current is None:
@@ -250,15 +250,15 @@ def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership
 
 
 def check_seized(location: TopicLocation, ownership: Ownership | None, owner: str, claim: str) -> None:
-    """Raise `UserError` unless this process's claim is still in the topic's register."""
+    """Raise `UserError` unless the topic's register still has this process's claim."""
     check_owner(location, ownership, owner)
     if ownership is None or ownership.claim != claim:
         message = f"another process is releasing {location}, or cluster {owner} no longer owns it"
         raise UserError(message, hint="List topics with their owners: reconciler mount list")
 
 
-def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
-    """Delete the ownership register of a topic that its owner deleted."""
+def delete_ownership(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
+    """Delete the ownership register of a topic deleted by its owner."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:
         storage.delete([build_mountable_key(location.topic, location.cluster_id, location.revision)])
@@ -275,9 +275,9 @@ def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, rel
 
 
 def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str, described: str = NOBODY) -> None:
-    """Raise `UserError` if `owner` does not own a topic.
+    """Raise `UserError` unless `owner` owns a topic.
 
-    Without a register, the owner is `described`, from `topic.json`.
+    A topic without a register belongs to `described`, the owner in `topic.json`.
     """
     first = location.cluster_id if described == NOBODY else described
     has = first if ownership is None else ownership.owner

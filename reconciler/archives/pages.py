@@ -1,7 +1,7 @@
 """Pages: immutable objects with older entries of a head or manifest.
 
-A head stores its newest entries, and references to pages, oldest first. Pages form a tree, so heads are small and reads
-need few requests.
+A head has its newest entries, and references to pages, oldest first. The tree of pages keeps heads small and reads
+short.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
 
 
 def iter_all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
-    """Yield all pages of a head, each after the pages below it, reading only pages of references.
+    """Yield all pages of a head, each after the pages below it; only pages of references are read.
 
-    With `skips_missing`, missing pages are skipped with the pages below them.
+    `skips_missing` skips missing pages with the pages below them.
     """
     return _walk_pages(store, head.pages, skips_missing=skips_missing)
 
@@ -87,7 +87,7 @@ def iter_entries_within(
 ) -> Iterator[Entry]:
     """Yield entries that overlap a range, oldest first, reading only their pages.
 
-    With `since_ms`, entries with only older records are skipped.
+    `since_ms` skips entries with only older records.
     """
 
     def is_wanted(item: PageRef | Entry) -> bool:

@@ -1,4 +1,4 @@
-"""Find topics in object storage, and check that no object is lost."""
+"""Find topics in object storage, and objects that are lost."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Loss:
 
 
 def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
-    """Return the manifests of a topic's partitions, without partitions that were never uploaded.
+    """Return the manifests of a topic's uploaded partitions; reject a topic with lost objects.
 
-    Rejects a topic with lost objects. Losses are checked twice, since retention and merging delete objects. The check
-    needs one LIST, and a GET per partition and page.
+    Losses are checked twice, since retention and merging delete objects. Needs one LIST, and a GET per partition and
+    page.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:
@@ -71,7 +71,7 @@ def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[in
 
 
 def format_losses(lost: Sequence[Loss]) -> str:
-    """Format the first losses, and the number of further ones."""
+    """Format the first losses, and the number of the others."""
     more = f"; and {len(lost) - _NAMED} more" if lost[_NAMED:] else ""
     return "; ".join(map(str, lost[:_NAMED])) + more
 
@@ -90,11 +90,11 @@ def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys
 
 
 def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
-    """Return lost objects of a topic's manifests, after a second check."""
+    """Return lost objects of a topic's manifests, checked twice."""
 
     def find_losses() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
-            return _find_all_losses(storage, *_read_stored(storage, location, numbers, threads), threads)
+            return _find_all_losses(storage, *_read_manifests_and_sizes(storage, location, numbers, threads), threads)
 
     lost = find_losses()
     return [loss for loss in find_losses() if loss in lost] if lost else []
@@ -103,7 +103,7 @@ def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Seque
 def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, Manifest], list[Loss]]:
     numbers = range(topic.partitions)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
-        manifests, sizes = _read_stored(storage, topic.location, numbers, threads)
+        manifests, sizes = _read_manifests_and_sizes(storage, topic.location, numbers, threads)
         for number in numbers:
             if number not in manifests:
                 check_manifest_exists(storage, remote_partition(topic.location, number), sizes.get(number, ()))
@@ -111,7 +111,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
         return manifests, sorted([*losses, *_find_outdated_manifests(topic, manifests)])
 
 
-def _read_stored(
+def _read_manifests_and_sizes(
     storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
 ) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
     def read(number: int) -> Manifest | None:
@@ -173,7 +173,7 @@ _NAMED: Final = 10
 def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], int]:
     """Return the number of partitions with a manifest, by cluster id and initial revision; one LIST.
 
-    A topic with only a `topic.json` has 0.
+    It is 0 for a topic with only a `topic.json`.
     """
     prefix = REMOTE_TOPICS if cluster_id is None else f"{REMOTE_TOPICS}{cluster_id}/"
     described: set[tuple[str, int]] = set()
@@ -188,7 +188,7 @@ def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict
 
 
 def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
-    """Return the topic at a location."""
+    """Return the topic at a location; raise `UserError` if there is none."""
     topic = read_topic_manifest(storage, location.cluster_id, location.revision)
     if topic is None:
         lost = build_topic_manifest_key(location.cluster_id, location.revision)
@@ -205,7 +205,7 @@ def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifes
 
 
 def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
-    """Return the location of the only topic with a full name; several are an error."""
+    """Return the location of the only topic with a full name; reject several."""
     locations = sorted(_find_locations(storage, full_name))
     if len(locations) == 1:
         return locations[0]
@@ -220,7 +220,7 @@ def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
 
 
 def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> RecoverableTopic:
-    """Return what a recovery on `cluster_id` (`None` for a new cluster) would restore."""
+    """Return what a recovery would restore on `cluster_id`; `None` means a new cluster."""
     topic = find_topic_at(storage, location)
     check_unmounted(storage, topic.location, cluster_id)
     manifests = read_whole_partitions(storage, topic)

@@ -1,4 +1,4 @@
-"""The id of an object storage (`storage.json`), and checks that it is apart from cluster roots."""
+"""The id of an object storage (`storage.json`), and checks before its use."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ _LISTED_KEYS: Final = 1000
 
 
 def check_storage_place(storage: ObjectStore, root: str | None = None) -> None:
-    """Reject an object storage that overlaps a cluster's root, if that can be seen.
-
-    `root` is the URL of the cluster that tiers to the object storage.
-    """
+    """Reject an object storage that visibly overlaps `root`, the URL of a cluster that tiers to it."""
     if root is not None and root.startswith(_FOLDER) and urls_overlap(root, storage.url):
         raise UserError(
             f"{storage.url} and the root of the cluster, {root}, are the same location or one contains the other",
@@ -65,7 +62,7 @@ _FORMAT: Final = "reconciler.object-storage/1"
 
 
 def read_storage_id(storage: ObjectStore) -> str | None:
-    """Return an object storage's id; `None` if no cluster has tiered into it."""
+    """Return an object storage's id; `None` if no cluster has tiered to it."""
     stored = storage.get(STORAGE)
     if stored is None or is_truncated_json(stored.body):
         return None
@@ -77,7 +74,7 @@ def read_storage_id(storage: ObjectStore) -> str | None:
 
 
 def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Create the object storage's id unless it exists; return the stored id."""
+    """Create the object storage's id if needed; return the stored id."""
     existing_id = read_storage_id(storage)
     if existing_id is not None:
         return existing_id
@@ -91,7 +88,7 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
 
 
 def check_usable(storage: ObjectStore) -> None:
-    """Reject an object storage in which objects cannot be written, swapped or deleted."""
+    """Reject an object storage without the right to write, swap or delete."""
     problems = storage.find_violated_conditions()
     if problems:
         message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
@@ -99,7 +96,7 @@ def check_usable(storage: ObjectStore) -> None:
 
 
 def check_storage(storage: ObjectStore, expected: str | None) -> None:
-    """Reject another object storage than the cluster is bound to (F-R-013)."""
+    """Reject an object storage to which the cluster is not bound (F-R-013)."""
     storage_id = read_storage_id(storage)
     if expected is not None and storage_id is None:
         check_not_lost(storage, expected)
@@ -110,7 +107,7 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
-    """Reject an executor on which the cluster's object storage is not visible."""
+    """Reject an executor that does not see the cluster's object storage."""
     try:
         check_storage(storage, expected)
     except UserError as error:
@@ -120,7 +117,7 @@ def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
-    """Reject an object storage that has topics but no `storage.json`; one LIST."""
+    """Reject an object storage with topics but no `storage.json`; one LIST."""
     if _holds_topics(storage):
         raise _lost_error(storage, expected)
 

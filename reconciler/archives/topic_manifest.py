@@ -1,6 +1,6 @@
 """`topic.json`: the register of a topic in object storage.
 
-It is written before a topic's first upload, and updated from the catalog. An older `serial` never replaces a newer one.
+It is written before the first upload, and updated from the catalog. An older `serial` never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHAPE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's committed offset in a partition, with metadata and time.
+    """A group's committed offset in a partition.
 
     `at_ms` is `None` after a reset. `epoch` is the log's newest epoch at the commit, if known (KIP-320).
     """
@@ -57,7 +57,7 @@ class CommittedOffset:
     epoch: int | None = None
 
     def clamp(self, bounds: Bounds) -> CommittedOffset:
-        """Return the offset limited to the log's bounds, and to records that were not truncated since the commit."""
+        """Return the offset limited to the log's bounds and to records not truncated since the commit."""
         end = bounds.end if self.epoch is None else min(bounds.end, bounds.find_unchanged_end(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
@@ -163,10 +163,10 @@ def change_topic_manifest(
     change: Callable[[TopicManifest | None], TopicManifest | None],
     mark: str,
 ) -> None:
-    """Change a topic's register, once per mark; `change` returns the new content, or `None` for no change.
+    """Change a topic's register, once per mark; `change` returns the content, or `None` for no change.
 
     Raises:
-        LostRaceError: Other writers were first every time.
+        LostRaceError: Other writers were always first.
     """
     register = _open_register(storage, location.cluster_id, location.revision)
 
@@ -183,7 +183,7 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
     Raises:
         OwnershipLostError: Another cluster owns it.
         NewerFormatError: A newer version wrote it.
-        LostRaceError: Other writers were first every time.
+        LostRaceError: Other writers were always first.
     """
     register = _open_register(storage, manifest.location.cluster_id, manifest.location.revision)
     is_changed = False

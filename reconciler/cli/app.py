@@ -1,4 +1,4 @@
-"""The tree of commands. `--help` imports no command's module."""
+"""The tree of commands; `--help` imports no command's module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command, whose function is in `module`, or a group with `entries`."""
+    """A command implemented in `module`, or a group with `entries`."""
 
     name: str
     summary: str
@@ -35,7 +35,6 @@ class CommandEntry:
 def _define_command(
     section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
 ) -> CommandEntry:
-    """Define a command; `group` is required if its module serves several groups."""
     function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
     return CommandEntry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 
@@ -170,16 +169,16 @@ def build_root_command() -> Command:
 
 
 class LazyGroup(TyperGroup):
-    """A command group that imports a command's module only when needed."""
+    """A command group that imports modules of commands when needed."""
 
     entries: tuple[CommandEntry, ...] = ()
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 - typer's signature
-        """List the command names in order of definition."""
+        """List the command names as defined."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return a command, or raise an error that suggests similar names."""
+        """Return a command; raise an error that suggests similar names."""
         for entry in self.entries:
             if cmd_name in (entry.name, entry.alias):
                 return _load_command(entry)
@@ -198,7 +197,7 @@ class LazyGroup(TyperGroup):
 
 
 class _NamedCommand(TyperCommand):
-    """A command that adds itself to usage errors, so that their hint names its help."""
+    """A command whose usage errors name it, so that hints name its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         try:
@@ -230,9 +229,9 @@ def _load_command(entry: CommandEntry) -> Command:
     command = get_command(app)
     command.name = entry.name
     if "_RECONCILER_COMPLETE" in os.environ:
-        from reconciler.cli.completion import offer_values
+        from reconciler.cli.completion import add_completers
 
-        offer_values(command)
+        add_completers(command)
     return command
 
 

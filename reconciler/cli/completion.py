@@ -1,6 +1,6 @@
-"""Shell completion of names in the workspace, from files only.
+"""Shell completion of names from the workspace's files.
 
-It reads only kind and metadata of manifests. If an error occurs, it prints nothing.
+It reads only kind and metadata of manifests. After an error it prints nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 COMPLETION_VARIABLE: Final = "_RECONCILER_COMPLETE"
-"""Environment variable that completion scripts set, for example to `complete_bash`."""
+"""Environment variable that completion scripts set."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
-"""Names that no shell splits or expands; other names are not offered."""
+"""Names that no shell splits or expands; only these are offered."""
 _MOST_RUNS: Final = 50
 
 
@@ -40,7 +40,7 @@ def is_completing() -> bool:
     return os.environ.get(COMPLETION_VARIABLE, "").startswith("complete_")
 
 
-def answer_shell(run: Callable[[], int]) -> int:
+def print_completions(run: Callable[[], int]) -> int:
     """Print the completions that typer finds in `run`; return the exit code."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would search all packages for plugins
@@ -96,19 +96,18 @@ def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
 
 
 class CompletionItem(NamedTuple):
-    """A completion in the form that typer expects."""
+    """A completion with the attributes that typer reads."""
 
     value: str
     help: str | None = None
     type: str = "plain"
 
 
-def offer_values(command: Command) -> None:
-    """Add completion from the workspace to a command's parameters."""
+def add_completers(command: Command) -> None:
+    """Complete a command's parameters with names from the workspace."""
     for parameter in command.params:
         values = _VALUES.get(_read_metavar(parameter))
         if values is not None:
-            # Do not change typer's class.
             parameter.__dict__["shell_complete"] = _make_completer(values)
 
 
@@ -154,7 +153,7 @@ _KINDS: Final = {
     "topic": {"topic", "mirror", "mounting"},
     "verify": {"topic", "mirror", "mounting", "link"},
 }
-"""Kinds of addresses by group or command; all others accept every kind."""
+"""Kinds of addresses by group or command; others accept every kind."""
 
 
 def _list_addresses(request: _CompletionRequest) -> Iterator[str]:
@@ -218,7 +217,7 @@ _LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
 
 
 def list_declared_addresses(folder: Path, environment: str | None) -> list[Address]:
-    """Return the addresses in manifests, sorted, without names that contain a variable."""
+    """Return the addresses in manifests, sorted, except names with a variable."""
     from reconciler.manifests.files import OVERLAYS, find_manifests
 
     listed = _load_workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
@@ -252,7 +251,7 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines with kind and metadata, or a whole link, which lists its mirrors."""
+    """Return the lines with kind and metadata; of a link all lines, for its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

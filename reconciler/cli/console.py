@@ -1,4 +1,4 @@
-"""Standard output and standard error. No other module writes to them."""
+"""Standard output and error; no other module writes to them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Screen:
     def has_colours(self) -> bool:
         """Return whether colour codes may be written.
 
-        NO_COLOR (https://no-color.org) takes precedence over FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE.
-        CLICOLOR (https://bixense.com/clicolors) comes last.
+        Precedence: NO_COLOR (https://no-color.org), FORCE_COLOR (https://force-color.org), CLICOLOR_FORCE, CLICOLOR
+        (https://bixense.com/clicolors).
         """
         environ = os.environ
         if environ.get("NO_COLOR"):
@@ -60,12 +60,12 @@ class Screen:
 
     @property
     def can_redraw(self) -> bool:
-        """Return whether lines may be redrawn; CI pipelines would log every redraw."""
+        """Return whether lines may be redrawn; CI logs would show every redraw."""
         return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and detect_pipeline() is None
 
     @property
     def width(self) -> int | None:
-        """Return the width of the terminal in columns, or `None`."""
+        """Return the terminal's width in columns, or `None`."""
         return os.get_terminal_size(self.stream.fileno()).columns or None if self.is_terminal else None
 
     def show(self, lines: Iterable[Line]) -> None:
@@ -74,7 +74,7 @@ class Screen:
         self.write(_colour_text(again) if self.has_colours else to_plain_text(again))
 
     def show_paged(self, lines: Iterable[Line]) -> None:
-        """Write lines; if they do not fit the terminal, RECONCILER_PAGER shows them."""
+        """Write lines; use RECONCILER_PAGER if they do not fit the terminal."""
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
@@ -86,17 +86,17 @@ class Screen:
         self.show(held)
 
     def write(self, text: str) -> None:
-        """Write text; escape commands for CI runners."""
+        """Write text; CI runners execute no commands in it."""
         text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     def write_command(self, text: str) -> None:
-        """Write a command for the CI runner, unescaped."""
+        """Write a command that the CI runner executes."""
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     @contextmanager
     def fold_output(self, title: str) -> Iterator[None]:
-        """Fold the block's output in a CI log; do nothing for a file."""
+        """Fold the block's output in a CI log, but not in a file."""
         runner = detect_pipeline()
         if runner is None or self._is_file:
             yield
@@ -118,12 +118,12 @@ class Screen:
             return True
 
     def write_bytes(self, body: bytes) -> None:
-        """Write bytes unchanged, such as JSON in UTF-8."""
+        """Write bytes unchanged."""
         _ignore_broken_pipe(self.stream, lambda: _write_all(self.stream, body))
 
 
 def detect_pipeline() -> Pipeline | None:
-    """Return the kind of CI pipeline; `None` outside of one."""
+    """Return the kind of CI pipeline, or `None`."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         return "github"
     if os.environ.get("GITLAB_CI") == "true":
@@ -142,7 +142,7 @@ def open_stderr() -> Screen:
 
 
 def prepare_streams() -> None:
-    """Replace closed standard streams; escape characters that the locale cannot encode."""
+    """Replace closed standard streams; escape characters that the locale lacks."""
     if sys.stdin is None:
         sys.stdin = _open_null("r")
     if sys.stdout is None:
@@ -160,7 +160,7 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
 
 
 def is_stdin_terminal() -> bool:
-    """Return whether a user can answer a question."""
+    """Return whether standard input is a terminal."""
     return not sys.stdin.closed and sys.stdin.isatty()
 
 
@@ -170,13 +170,13 @@ def open_binary_stdin() -> BinaryIO:
 
 
 def open_binary_stdout() -> BinaryIO:
-    """Return a binary writer that never writes partially."""
+    """Return standard output as a binary writer without partial writes."""
     buffer = sys.stdout.buffer
     return cast("BinaryIO", _CompleteWriter(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
 
 
 class _CompleteWriter:
-    """Writer that completes partial writes: signals cause them under PYTHONUNBUFFERED."""
+    """Completes partial writes, which signals cause under PYTHONUNBUFFERED."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self._raw = raw
@@ -195,7 +195,7 @@ class _CompleteWriter:
 
 
 def discard_output(stream: TextIO) -> None:
-    """Redirect a stream to the null device, so that closing it cannot fail."""
+    """Redirect a stream to the null device, so that closing cannot fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -232,7 +232,7 @@ def _name_stream(stream: TextIO) -> str:
 
 
 def streams_share_target() -> bool:
-    """Return whether standard output and error are the same file or terminal."""
+    """Return whether standard output and error go to the same file or terminal."""
     try:
         ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
     except (OSError, ValueError):

@@ -34,7 +34,7 @@ class JsonLines(logging.Formatter):
     """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return time, level, logger, message and facts."""
+        """Format time, level, logger, message and facts."""
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
         fields: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
         fields["message"] = escape_invisible(record.getMessage())

@@ -36,11 +36,10 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
             screen.show([EMPTY, make_line("Interrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
-            # The reader closed the pipe: discard the rest.
             discard_output(sys.stdout)
             code = 0
         case _:
-            code, message, hint = describe_unexpected(error)
+            code, message, hint = describe_unexpected_error(error)
             _print_error(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
@@ -48,12 +47,12 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
     return code
 
 
-def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
+def describe_unexpected_error(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint of an error that is no ReconcilerError."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
-        case ImportError() if missing := MissingRecordsError.of(error):
+        case ImportError() if missing := MissingRecordsError.from_import_error(error):
             return missing.exit_code, missing.message, missing.hint
         case OSError():
             return 1, _format_os_error(error), "Mend that, then run the same command again"
@@ -68,7 +67,7 @@ def describe_unexpected(error: BaseException) -> tuple[int, str, str]:
 def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
-            return  # the plan was printed with the reason
+            return  # The plan was printed with the reason.
         case DriftError():
             _print_error(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():
@@ -86,7 +85,7 @@ def _format_problem(problem: object, error: ReconcilerError) -> list[Line]:
 
 
 def find_usage_error(error: BaseException) -> tuple[str, str] | None:
-    """Return message and hint of a usage error; `None` for other errors."""
+    """Return message and hint of a usage error, or `None`."""
     if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
         return None
     context = getattr(error, "ctx", None)
@@ -150,15 +149,12 @@ def _format_further_lines(message: str) -> list[Line]:
     return [make_line("  ", part) for part in message.split("\n")[1:]]
 
 
-# `reconciler explain E012` prints an explanation; errors name the code.
-
-
 class Explanation(NamedTuple):
     """Explanation of a frequent error."""
 
     code: str
     message: str
-    """Regular expression for the message of the error."""
+    """Regular expression for the error's message."""
     title: str
     text: str
 
@@ -403,7 +399,7 @@ EXPLANATIONS: Final = (
         "The hint names the one that is missing.",
     ),
 )
-"""Explanations of frequent errors. A code never changes its meaning."""
+"""Explanations of frequent errors; the meaning of a code never changes."""
 
 CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
 
@@ -414,6 +410,6 @@ def wrap_explanation(text: str) -> str:
 
 
 def find_explanation(message: str) -> Explanation | None:
-    """Return the explanation of an error by its message, or `None`."""
+    """Return the explanation for an error message, or `None`."""
     first = message.split("\n", 1)[0]
     return next((explanation for explanation in EXPLANATIONS if re.search(explanation.message, first)), None)

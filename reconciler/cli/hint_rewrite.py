@@ -1,6 +1,6 @@
-"""Add the options of the command line to commands in hints.
+"""Add the given options to commands in hints.
 
-A command copied from a hint must act on the same environment and no further resources.
+A copied command must act on the same environment and no further resources.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TypedOptions:
     clusters: tuple[str, ...] = ()
 
     def merge(self, other: TypedOptions) -> TypedOptions:
-        """Return these options; `other` supplies missing ones."""
+        """Return these options, and those of `other` for missing ones."""
         return TypedOptions(
             self.place or other.place,
             self.environment or other.environment,
@@ -66,9 +66,9 @@ class TypedOptions:
 
 @runtime_checkable
 class TypedBundle(Protocol):
-    """Bundle of options for hints."""
+    """Bundle of options that hints repeat."""
 
-    def list_typed(self) -> TypedOptions:
+    def list_typed_options(self) -> TypedOptions:
         """Return the options that the user gave."""
         ...
 
@@ -77,17 +77,17 @@ _NOTHING: Final = TypedOptions()
 _TYPED: Final = ContextVar("_TYPED", default=_NOTHING)
 
 
-def forget_typed() -> None:
-    """Forget the options of the previous command line."""
+def forget_typed_options() -> None:
+    """Forget the previous command line."""
     _TYPED.set(_NOTHING)
 
 
-def remember_typed(bundles: Iterable[object]) -> None:
+def remember_typed_options(bundles: Iterable[object]) -> None:
     """Store the options of this command line."""
     typed = _NOTHING
     for bundle in bundles:
         if isinstance(bundle, TypedBundle):
-            typed = typed.merge(bundle.list_typed())
+            typed = typed.merge(bundle.list_typed_options())
     _TYPED.set(typed)
 
 

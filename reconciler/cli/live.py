@@ -30,7 +30,7 @@ from reconciler.applying.events import (
 from reconciler.cli.console import open_stderr
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.runs_text import (
-    FailurePrinter,
+    FailureFormatter,
     format_action_done,
     format_bytes_rate,
     format_partitions_done,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _REFRESHES_PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
-"""Minimum seconds for a line about an action without records."""
+"""Minimum seconds of an action without records to be listed."""
 _BAR_COLUMNS: Final = 12
 _MIN_COLUMNS_WITH_BARS: Final = 100
 _MIN_COLUMNS_WITH_AMOUNTS: Final = 72
@@ -66,7 +66,7 @@ class _RunningAction:
 
 
 class LiveTable:
-    """Shows running actions, and above them actions that failed, moved records or took long."""
+    """Table of running actions; actions that failed, moved records or took long are listed above it."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or _open_console()
@@ -74,8 +74,8 @@ class LiveTable:
         self._began = clock()
         self._rows: dict[str, _RunningAction] = {}
         self._total = self._done = self._failed = 0
-        self._failures = FailurePrinter()
-        # A thread redraws, so that times advance between events.
+        self._failures = FailureFormatter()
+        # Times advance between events, so a thread redraws.
         self._live = Live(
             console=self._console,
             get_renderable=self.build_table,
@@ -108,7 +108,7 @@ class LiveTable:
             case ActionFailed():
                 self._failed += 1
                 self._rows.pop(event.id, None)
-                self._print_lines(self._failures.take_failure(event))
+                self._print_lines(self._failures.format_next_failure(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
                 self._print_lines(format_run_event(event))
             case Approval():
@@ -183,7 +183,7 @@ def _format_share(progress: Progress) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format whole seconds, because decimals would flicker."""
+    """Format whole seconds; decimals would flicker."""
     return format_elapsed(float(int(seconds)))
 
 

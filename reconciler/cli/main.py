@@ -11,12 +11,12 @@ from typing import Final
 from reconciler.cli import signals
 
 _GC_THRESHOLD: Final = 50_000
-"""Allocations between garbage collections. With Python's default of 700, collections take a tenth of a plan's time."""
+"""Allocations between garbage collections; Python's default of 700 costs a tenth of a plan's time."""
 _WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code. Never raises."""
+    """Run a command line; return its exit code. Never raises."""
     try:
         import fcntl  # noqa: F401 - absent on Windows; a state in a folder needs file locks
     except ImportError:
@@ -55,19 +55,19 @@ def _run_for_code(words: list[str], *, is_verbose: bool) -> int:
 def _run_command(arguments: list[str]) -> int:
     from reconciler.cli.app import build_root_command
     from reconciler.cli.console import prepare_streams
-    from reconciler.cli.hint_rewrite import forget_typed
+    from reconciler.cli.hint_rewrite import forget_typed_options
 
     prepare_streams()
-    forget_typed()
+    forget_typed_options()
 
     def run() -> int:
         code = build_root_command().main(arguments, prog_name="reconciler", standalone_mode=False)
         return code if isinstance(code, int) else 0
 
     if "_RECONCILER_COMPLETE" in os.environ:
-        from reconciler.cli.completion import answer_shell, is_completing
+        from reconciler.cli.completion import is_completing, print_completions
 
-        return answer_shell(run) if is_completing() else run()
+        return print_completions(run) if is_completing() else run()
     return run()
 
 

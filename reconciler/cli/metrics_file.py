@@ -34,14 +34,13 @@ if TYPE_CHECKING:
 
 
 _COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+(?:\.\d+)?(?:e\+\d+)?)')
-"""A counter in the file, with or without decimal point."""
 _JSON: Final = ".json"
 
 
 class MetricsFile:
-    """Writes the metrics after every pass.
+    """Writes the metrics after every pass; errors are printed and do not stop the pass.
 
-    Counters continue from the values in the file. Errors are printed and do not stop the pass.
+    Counters continue from the values in the file.
     """
 
     def __init__(self, path: Path, reach: SiteOptions) -> None:
@@ -85,7 +84,7 @@ def read_totals(path: Path) -> Totals:
         body = path.read_bytes()
         return dict(_parse_json(body) if path.suffix == _JSON else _parse_text(body))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # Counters start at zero; writing will report the error.
+        return {}  # Writing will report the error.
 
 
 def _parse_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
@@ -114,7 +113,7 @@ def write_metrics_file(path: Path, body: bytes) -> None:
     """Replace the metrics file atomically.
 
     Raises:
-        UserError: It cannot be written; the old content is unchanged.
+        UserError: It cannot be written, and is unchanged.
     """
     try:
         write_atomically(path, body)
@@ -140,7 +139,7 @@ class _MetricsCollector:
 
 
 def format_prometheus(metrics: Iterable[Metric]) -> str:
-    """Format metrics for Prometheus; omit metrics without values."""
+    """Format metrics for Prometheus, without metrics that have no values."""
     sampled = [metric for metric in metrics if metric.samples]
     text = generate_latest(_MetricsCollector(sampled)).decode()
     for metric in sampled:
@@ -158,7 +157,7 @@ def _build_family(metric: Metric) -> Family:
 
 
 def _rename_counter(text: str, name: str) -> str:
-    """Remove `_total`, which the library appends; counter names of Redpanda and Confluent lack it."""
+    """Remove `_total`, which the library appends, but Redpanda and Confluent do not."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text

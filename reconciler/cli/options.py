@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import discard_output, open_stderr, open_stdout
-from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
+from reconciler.cli.hint_rewrite import TypedOptions, remember_typed_options
 from reconciler.cli.text.lines import make_line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
@@ -104,8 +104,8 @@ class WorkspaceOptions:
             log_event("began", tool=made.tool, who=made.who, folder=str(made.cwd), ci_url=made.ci_url)
         return made
 
-    def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+    def list_typed_options(self) -> TypedOptions:
+        """Return the given options, which hints repeat."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -124,17 +124,17 @@ class FileOptions:
     ] = None
 
     def build_select(self) -> Select:
-        """Convert the options for the workflow."""
+        """Build the selection that operations take."""
         from reconciler.operations.steps.invocation import Select
 
-        typed = self.list_typed()
+        typed = self.list_typed_options()
         _check_utf8((*typed.environment, *typed.variables, *typed.part))
         return Select(
             environment=self.environment, variables=tuple(self.var or ()), var_files=tuple(self.var_file or ())
         )
 
-    def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+    def list_typed_options(self) -> TypedOptions:
+        """Return the given options, which hints repeat."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -168,7 +168,7 @@ class SelectOptions(FileOptions):
     ] = None
 
     def build_select(self) -> Select:
-        """Convert the options for the workflow."""
+        """Build the selection that operations take."""
         from dataclasses import replace
 
         _check_utf8(tuple(_repeat_option("--allow", self.allow)))
@@ -181,10 +181,10 @@ class SelectOptions(FileOptions):
             allow=tuple(self.allow or ()),
         )
 
-    def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+    def list_typed_options(self) -> TypedOptions:
+        """Return the given options, which hints repeat."""
         changed_since = [self.changed_since] if self.changed_since else None
-        return FileOptions.list_typed(self).merge(
+        return FileOptions.list_typed_options(self).merge(
             TypedOptions(
                 part=(
                     *_repeat_option("--target", self.target),
@@ -197,7 +197,7 @@ class SelectOptions(FileOptions):
 
 
 def _check_utf8(typed: Sequence[str]) -> None:
-    """Reject values that are not UTF-8, which saved plans cannot store."""
+    """Reject values that are not UTF-8: saved plans cannot store them."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
@@ -222,7 +222,7 @@ def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def parse_config_changes(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
-    """Parse `--set KEY=VALUE` and `--delete KEY`; a deleted key has the value `None`."""
+    """Parse `--set KEY=VALUE` and `--delete KEY`, whose value is `None`."""
     values, reset = parse_pairs("--set", set_), set(delete or ())
     both = sorted(values.keys() & reset)
     if both:
@@ -245,19 +245,19 @@ def parse_seconds(option: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StateUrlOptions:
-    """`--state`, which takes connections from a state instead of a workspace."""
+    """`--state`: connections from a state instead of a workspace."""
 
     state: Annotated[
         str | None,
         Option(metavar="URL", help="URL of the state, instead of a workspace.", show_default=False),
     ] = None
 
-    def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+    def list_typed_options(self) -> TypedOptions:
+        """Return the given options, which hints repeat."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Convert the options for the workflow."""
+        """Build the access to clusters that operations take."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
@@ -265,14 +265,14 @@ class StateUrlOptions:
 
 @dataclass(frozen=True, slots=True)
 class StateOptions(StateUrlOptions):
-    """`--state`, and `--no-state` for a state that cannot be read."""
+    """`--state`, and `--no-state` if the state cannot be read."""
 
     no_state: Annotated[
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Convert the options for the workflow."""
+        """Build the access to clusters that operations take."""
         from dataclasses import replace
 
         _check_state_options(self.state, no_state=self.no_state)
@@ -281,7 +281,7 @@ class StateOptions(StateUrlOptions):
 
 @dataclass(frozen=True, slots=True)
 class StateFilterOptions:
-    """`--state`, which also accepts topic states as a filter, and `--no-state`."""
+    """`--state` as URL or as filter by topic state, and `--no-state`."""
 
     state: Annotated[
         list[str] | None,
@@ -297,12 +297,12 @@ class StateFilterOptions:
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
-    def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
-        return self._build_state_options().list_typed()
+    def list_typed_options(self) -> TypedOptions:
+        """Return the given options, which hints repeat."""
+        return self._build_state_options().list_typed_options()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Convert the options for the workflow."""
+        """Build the access to clusters that operations take."""
         return self._build_state_options().build_site_options(files, place)
 
     def list_states(self) -> tuple[str, ...]:
@@ -357,14 +357,14 @@ class ForgeOptions:
 
 
 def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of `body`, with an option for each field of its bundles."""
+    """Turn `body` into a command with an option per field of its bundles."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_list_parameters(body, hints, bundles))
 
     def run(**values: Any) -> None:
         filled = {name: _extract_bundle(kind, values) for name, kind in bundles.items()}
-        remember_typed(filled.values())
+        remember_typed_options(filled.values())
         _run_guarded(body, filled | values)
 
     run.__doc__ = body.__doc__
@@ -376,7 +376,6 @@ def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
 def _list_parameters(
     body: Callable[..., None], hints: dict[str, Any], bundles: dict[str, type]
 ) -> Iterator[inspect.Parameter]:
-    # The command's own parameters come first.
     for name, parameter in inspect.signature(body).parameters.items():
         if name not in bundles:
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
@@ -394,13 +393,11 @@ def _extract_bundle(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command; do not leave interrupts and closed pipes to typer."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
         raise InterruptedRunError("Interrupted", hint="Run the same command again") from error
     except BrokenPipeError as error:
-        # The reader closed the pipe.
         discard_output(open_stdout().stream)
         raise typer.Exit from error
 
@@ -436,8 +433,8 @@ class LeaseOptions:
     ] = None
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
-    def list_typed(self) -> TypedOptions:
-        """Return the given options, for hints."""
+    def list_typed_options(self) -> TypedOptions:
+        """Return the given options, which hints repeat."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
@@ -450,7 +447,7 @@ class LeaseOptions:
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[EmergencyRun]:
-        """Yield access to clusters until a signal; then warn if no state recorded the change."""
+        """Yield access to clusters until a signal; warn if the state does not record the change."""
         _check_state_options(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")

@@ -35,7 +35,7 @@ def open_emergency(
     *,
     is_dry_run: bool = False,
 ) -> Iterator[EmergencyRun]:
-    """Yield access to clusters; with JSON, print events and a final error."""
+    """Yield access to clusters; print events and a final error as JSON if requested."""
     streamed: TextOrJson = "text" if is_dry_run else form
     with print_error_as_json(streamed), acting.open_emergency(files, place, command, form=streamed) as emergency:
         yield replace(emergency, report=_drop_failures(emergency.report)) if streamed == "text" else emergency
@@ -52,19 +52,21 @@ def _drop_failures(report: Callable[[Event], None]) -> Callable[[Event], None]:
 _RISKS_TO_CONFIRM: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
-def ask_before_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+def build_loss_confirmation(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Build a function that shows risks and asks before irreversible changes."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
         if risks <= {Risk.NONE} and not plan.warnings:
             return True
-        return ask_before_change(verb, "resources", yes=yes or risks.isdisjoint(_RISKS_TO_CONFIRM), form=form)(plan)
+        return build_change_confirmation(verb, "resources", yes=yes or risks.isdisjoint(_RISKS_TO_CONFIRM), form=form)(
+            plan
+        )
 
     return confirm
 
 
-def ask_before_change(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
+def build_change_confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
     """Build a function that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
@@ -105,9 +107,9 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 
 
 def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
-    """Print a dry run's plan, or the results; raise the verdict.
+    """Show a dry run's plan, or the results; raise the error of the order, if any.
 
-    `done` is the past participle of the verb: `deleted`.
+    `done` is the verb's past participle: `deleted`.
     """
     if result.is_dry_run:
         show_plan(result.plan, form)
@@ -125,7 +127,6 @@ def show_order_result(result: OrderResult, done: str, form: TextOrJson) -> None:
 
 
 def _format_result(result: OrderResult, done: str) -> list[Line]:
-    """Format a line for each resource; omit a single error, which is printed last."""
     if len(result.addresses) == 1 and result.failed:
         return []
     actions = {action.address: action for action in result.plan.actions}

@@ -35,8 +35,8 @@ _REPOSITORY_FOLDER: Final = ".git"
 def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
     """Return the path if writing to it destroys no other data.
 
-    An existing file must be empty or of the same `kind`, unless output is appended (`is_added_to`). Files in the
-    folders of states and clusters are rejected.
+    A file must be missing, empty or of the same `kind`, unless output is appended (`is_added_to`), and not in a folder
+    of states or clusters.
     """
     check_name(option, path)
     try:
@@ -50,13 +50,13 @@ def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = Fal
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Reject a folder inside the folder of a state, a cluster or a repository."""
+    """Reject a folder inside a state, a cluster or a repository."""
     target = path.resolve()
     _check_owner(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
 
 
 def check_name(option: str, path: Path) -> None:
-    """Reject `-` and format names: in other tools, `-o json` sets the format."""
+    """Reject `-` and format names: other tools accept `-o json`."""
     if str(path) in get_args(OutputFormat):
         raise UsageError(
             f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"

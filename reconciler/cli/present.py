@@ -54,7 +54,7 @@ def show_page(report: Report, folder: Path) -> None:
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
-    """Raise a verdict without the list that was already printed."""
+    """Raise an error, if any, without the problems printed before."""
     if verdict is not None:
         verdict.message = verdict.message.partition(":\n")[0]
         raise verdict
@@ -73,7 +73,7 @@ def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError
 
 @contextmanager
 def print_error_as_json(form: Literal["text", "json"]) -> Iterator[None]:
-    """Print an error of the block as a line of JSON, then re-raise it."""
+    """Print an error as a line of JSON; re-raise it."""
     try:
         yield
     except BaseException as error:
@@ -97,7 +97,7 @@ _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 
 
 def format_validation(validated: ValidationResult) -> list[Line]:
-    """Format the findings of a validation, and the number of resources."""
+    """Format findings, and the number of resources."""
     lines = [format_finding(finding) for finding in validated.findings]
     kinds = [pluralize(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
     word = "Not valid" if validated.findings else "Valid"
@@ -106,7 +106,7 @@ def format_validation(validated: ValidationResult) -> list[Line]:
 
 
 def format_finding(finding: PlanFinding) -> Line:
-    """Format a finding as compilers do: position, problem, remedy."""
+    """Format a finding like a compiler: position, problem, remedy."""
     where = finding.source or finding.address or "workspace"
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return make_line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")

@@ -26,7 +26,7 @@ from reconciler.applying.events import (
 from reconciler.cli.console import detect_pipeline, open_stderr, open_stdout
 from reconciler.cli.environment import is_log_enabled, log_event
 from reconciler.cli.text.lines import Line, Span, Tone, make_line
-from reconciler.cli.text.runs_text import FailurePrinter, format_action_done, format_progress, format_run_event
+from reconciler.cli.text.runs_text import FailureFormatter, format_action_done, format_progress, format_run_event
 from reconciler.runtime.text import format_bytes, format_count, format_elapsed, pluralize
 
 _TERMINAL_S: Final = 0.1
@@ -34,7 +34,7 @@ _PIPE_S: Final = 5.0
 
 
 @contextmanager
-def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
+def open_count_reporter(word: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows the records and bytes moved."""
     screen = open_stderr()
     every = _TERMINAL_S if screen.can_redraw else _PIPE_S
@@ -66,15 +66,12 @@ def show_counts(word: str) -> Iterator[Callable[[int, int], None]]:
             screen.write(f"\r{' ' * widest}\r")
 
 
-# Events are JSON lines for programs, a table on terminals, or occasional lines in pipes.
-
-
 _BETWEEN_LINES_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class FinishedRun:
-    """Summary of a run, once it has ended."""
+    """A run's summary, once it has ended."""
 
     summary: Summary | None = None
 
@@ -89,7 +86,7 @@ def open_reporter(
     if form == "json":
         yield _serialize(_print_json, lock, ending)
     elif is_log_enabled():
-        # The JSON log has the events; failures are printed at the end.
+        # The log has the events; failures are printed at the end.
         yield _serialize(_ignore_event, lock, ending)
     elif open_stderr().can_redraw:
         from reconciler.cli.live import LiveTable
@@ -113,7 +110,7 @@ def _serialize(take: Callable[[Event], None], lock: threading.Lock, ending: Fini
 
 
 def _ignore_event(_event: Event) -> None:
-    """Print nothing: the log has the event."""
+    """Do nothing: the log has the event."""
 
 
 def _print_json(event: Event) -> None:
@@ -133,13 +130,13 @@ class LinePrinter:
         self._is_timed = is_timed
         self._done = 0
         self._printed_count = 0
-        self._failures = FailurePrinter()
+        self._failures = FailureFormatter()
 
     def handle_event(self, event: Event) -> None:
         """Print an event, unless another was printed just before."""
         match event:
             case ActionFailed():
-                self._print_lines(self._failures.take_failure(event))
+                self._print_lines(self._failures.format_next_failure(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
                 self._print_lines(format_run_event(event))
             case Progress():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 import orjson
 
 from reconciler.cli.console import detect_pipeline, open_stderr, open_stdout
-from reconciler.cli.errors import describe_unexpected
+from reconciler.cli.errors import describe_unexpected_error
 from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import ListFormat, OutputFormat
 from reconciler.cli.text.lines import Span, Tone, make_line
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-# Failed commands print the error in the requested format; else pipelines would show an earlier result.
+# Failed commands print errors in the requested format, else pipelines would show an earlier result.
 
 
 Command: TypeAlias = Literal["plan", "drift", "validate"]
@@ -49,7 +49,7 @@ _RESERVED_BYTES: Final = 100
 def show_errors(
     form: OutputFormat, command: Command, invocation: Invocation, environment: str | None
 ) -> Iterator[None]:
-    """Print an error of the block in a format for programs, then re-raise it."""
+    """Print an error in a format for programs; re-raise it."""
     try:
         yield
     except Exception as error:
@@ -58,12 +58,12 @@ def show_errors(
         elif detect_pipeline() == "github":
             from reconciler.operations.manifest_files import find_folder
 
-            annotate(_build_remarks(error, command, invocation, environment), find_folder(invocation))
+            annotate_files(_build_remarks(error, command, invocation, environment), find_folder(invocation))
         raise
 
 
-def annotate(remarks: Remarks, folder: Path) -> None:
-    """Annotate the files of the workspace in GitHub's pull request."""
+def annotate_files(remarks: Remarks, folder: Path) -> None:
+    """Annotate files of the workspace in GitHub's pull request."""
     if detect_pipeline() == "github":
         from reconciler.cli.text.job_log import list_annotation_commands
         from reconciler.process import read_repository_prefix
@@ -131,9 +131,9 @@ def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -
 
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message (without a list of problems) and hint."""
+    """Return exit code, message without list of problems, and hint."""
     if not isinstance(error, ReconcilerError):
-        return describe_unexpected(error)
+        return describe_unexpected_error(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
@@ -144,7 +144,7 @@ def list_problems(error: BaseException) -> Sequence[Problem]:
 
 
 def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
-    """Yield a remark for each file problem, or for the error itself."""
+    """Yield a remark for each file problem, or for the error."""
     from reconciler.cli.text.remarks import build_error_remark, build_problem_remark
     from reconciler.planning.plan import PlanFinding
 
@@ -156,7 +156,7 @@ def list_remarks(error: BaseException, command: Command) -> Iterator[Remark]:
 
 
 def build_validation_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
-    """Build remarks from the errors and warnings of a validation."""
+    """Build remarks from the findings and warnings of a validation."""
     from reconciler.cli.text.remarks import Remarks, build_error_remark, build_warning_remark
 
     rows = [build_error_remark(finding, "validate") for finding in validated.findings]
@@ -165,21 +165,21 @@ def build_validation_remarks(validated: ValidationResult, tool: str, environment
 
 
 def choose_title(remarks: Remarks) -> str:
-    """Choose the heading of a report, with `{}` for the workspace."""
+    """Return a report's heading, with `{}` for the workspace."""
     errors = any(remark.level == "error" for remark in remarks.rows)
     return _TITLES[remarks.command] if errors or not remarks.is_whole else "Files of {} are valid"
 
 
 def format_remarks(remarks: Remarks) -> str:
     """Format remarks as a comment that replaces an earlier one."""
-    from reconciler.cli.text.markdown import LIMIT, code_cell, code_span, table_row
+    from reconciler.cli.text.markdown import LIMIT, format_code_cell, format_code_span, format_table_row
     from reconciler.forges.protocol import Marker
 
     name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
-    title = choose_title(remarks).format(code_span(name))
+    title = choose_title(remarks).format(format_code_span(name))
     marker = Marker(remarks.command, remarks.workspace, remarks.environment, items=len(remarks.rows))
     head = [marker.line, f"### {title}", ""]
-    end = ["", f"<sub>created by reconciler {code_span(remarks.tool)}</sub>"]
+    end = ["", f"<sub>created by reconciler {format_code_span(remarks.tool)}</sub>"]
     if not remarks.rows:
         return "\n".join([*head[:-1], *end]) + "\n"
     head += [f"**{pluralize(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
@@ -187,7 +187,9 @@ def format_remarks(remarks: Remarks) -> str:
     rows: list[str] = []
     for position, remark in enumerate(remarks.rows):
         hint = f". {remark.hint}" if remark.hint else ""
-        text = table_row((code_cell(remark.source or remark.about), code_cell(f"{remark.message}{hint}")))
+        text = format_table_row(
+            (format_code_cell(remark.source or remark.about), format_code_cell(f"{remark.message}{hint}"))
+        )
         room -= len(text.encode()) + 1
         if room < 0:
             left = pluralize(len(remarks.rows) - position, "more problem", "more problems")
@@ -197,13 +199,8 @@ def format_remarks(remarks: Remarks) -> str:
     return "\n".join([*head, *rows, *end]) + "\n"
 
 
-# `--report FORM=FILE` writes the result in further formats.
-
-
 ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
-"""`outputs`: lines `name=value` for `$GITHUB_OUTPUT` or GitLab's dotenv; `gitlab`: counts for GitLab's
-`reports: terraform`.
-"""
+"""`outputs`: `name=value` lines for `$GITHUB_OUTPUT` or GitLab's dotenv; `gitlab`: counts for `reports: terraform`."""
 _FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(OutputFormat) if form != "text"), *get_args(ForPipelines))
 _APPENDED_FORMATS: Final = frozenset({"outputs"})
 
@@ -237,7 +234,7 @@ class Reports:
 
     @contextmanager
     def report_errors(self) -> Iterator[None]:
-        """Print an error of the block, write it to each file, and re-raise it."""
+        """Print an error, write it to each file, and re-raise it."""
         try:
             with show_errors(self.form, self.command, self.invocation, self.environment):
                 yield
@@ -245,7 +242,7 @@ class Reports:
             show = partial(
                 _show_error, error, command=self.command, invocation=self.invocation, environment=self.environment
             )
-            self.write(show, partial(_build_failed_outcome, error))
+            self.write(show, partial(_build_failure_summary, error))
             raise
 
 
@@ -318,13 +315,13 @@ def _read_option_values(typed: Sequence[str], *names: str) -> list[str]:
     return values
 
 
-def _build_failed_outcome(error: Exception) -> PipelineSummary:
+def _build_failure_summary(error: Exception) -> PipelineSummary:
     code, message, _ = describe_error(error)
     values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
     return PipelineSummary(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
-def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> PipelineSummary:
+def build_plan_summary(planned: PlanResult, verdict: ReconcilerError | None) -> PipelineSummary:
     """Summarize a plan for a pipeline."""
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import count_by_kind
@@ -343,7 +340,7 @@ def build_plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> 
     return PipelineSummary(values, {name: counts[name] for name in ("create", "update", "delete")})
 
 
-def build_drift_outcome(drifted: DriftResult) -> PipelineSummary:
+def build_drift_summary(drifted: DriftResult) -> PipelineSummary:
     """Summarize drift for a pipeline."""
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
@@ -354,7 +351,7 @@ def build_drift_outcome(drifted: DriftResult) -> PipelineSummary:
     return PipelineSummary(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
 
 
-def build_validation_outcome(validated: ValidationResult) -> PipelineSummary:
+def build_validation_summary(validated: ValidationResult) -> PipelineSummary:
     """Summarize a validation for a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),
@@ -441,9 +438,9 @@ class DriftReport:
             read_webhook_url(environ, self.webhook, allows_http=self.forge_request.allows_http)
 
     def publish(self, drifted: DriftResult) -> None:
-        """Update the issue, then send a message if the issue has changed.
+        """Update the issue; send a message if it has changed.
 
-        The issue records an unsent message; the next run sends it.
+        The issue records an unsent message, which the next run sends.
         """
         from reconciler.cli.text.drift_text import format_chat_message, format_drift_issue
 
@@ -465,10 +462,10 @@ class DriftReport:
             )
         is_news = filed is None or filed.owes is not None
         if self.webhook is not None and drifted.failing and is_news:
-            from reconciler.forges.webhook import send
+            from reconciler.forges.webhook import send_message
 
             link = (filed.issue.url if filed and filed.issue else "") or self.invocation.ci_url or ""
-            send(
+            send_message(
                 self.invocation.environ,
                 self.webhook,
                 format_chat_message(drifted, link),

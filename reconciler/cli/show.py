@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _INPUT_WAIT_S: Final = 0.2
-"""Maximum seconds of one wait for input; signals are handled between waits."""
+"""Maximum seconds of one wait for input; between waits, signals are handled."""
 
 
 def ask_question(question: str) -> bool:
@@ -77,7 +77,7 @@ def ask_question(question: str) -> bool:
 
 
 def confirm_effects(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show the effects of a command and ask for confirmation; with JSON, use standard error."""
+    """Show a command's effects and ask for confirmation; with JSON, use standard error."""
     (open_stdout() if form == "text" else open_stderr()).show(lines)
     if not yes:
         require_terminal("Give --yes")
@@ -90,7 +90,7 @@ def require_terminal(instead: str) -> None:
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
-def show_planned(planned: PlanResult, form: OutputFormat) -> None:
+def show_plan_result(planned: PlanResult, form: OutputFormat) -> None:
     """Print a plan on standard output."""
     screen = open_stdout()
     match form:
@@ -137,14 +137,14 @@ def warn_about_plan(planned: PlanResult) -> None:
 
 
 def format_warning(finding: PlanFinding) -> str:
-    """Format a warning: position, subject, problem, remedy."""
+    """Format position, subject, problem and remedy."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
 
 
 def show_plan_text(planned: PlanResult, screen: Screen) -> None:
-    """Print a plan without a pager, because a question may follow."""
+    """Print a plan without a pager: a question may follow."""
     screen.show(_format_planned(planned, screen))
 
 
@@ -157,13 +157,13 @@ def _format_planned(planned: PlanResult, screen: Screen) -> Iterable[Line]:
 def annotate_plan(planned: PlanResult) -> None:
     """Annotate errors, blocked and dangerous actions in a pull request."""
     if detect_pipeline() == "github":
-        from reconciler.cli.reports import annotate
+        from reconciler.cli.reports import annotate_files
         from reconciler.cli.text.remarks import list_plan_remarks
 
-        annotate(list_plan_remarks(planned.plan), planned.folder)
+        annotate_files(list_plan_remarks(planned.plan), planned.folder)
 
 
-def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
+def show_saved_plan(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
     """Print a saved plan; `folder` finds the workspace for links in HTML."""
     screen = open_stdout()
     if form == "json":
@@ -193,7 +193,7 @@ def warn_about_drift(drifted: DriftResult) -> None:
     print_warnings(format_warning(finding) for finding in drifted.warnings)
 
 
-def show_drifted(drifted: DriftResult, form: OutputFormat) -> None:
+def show_drift(drifted: DriftResult, form: OutputFormat) -> None:
     """Print drift on standard output."""
     screen = open_stdout()
     match form:
@@ -264,7 +264,7 @@ class ApplyMode:
     form: TextOrJson = "text"
 
     def build_options(self, kind: type[Options], **more: Any) -> Options:
-        """Convert the options to `kind`, with further fields `more`."""
+        """Build options of the class `kind`, with further fields `more`."""
         timeout_s = parse_seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
             if not name.isprintable() or "," in name or not name.strip():
@@ -294,9 +294,7 @@ def run_with_dialog(
     is_approved: bool,
     instead: str = "Give --yes",
 ) -> None:
-    """Run `do` with progress and confirmation.
-
-    `instead` is the hint if there is no terminal.
+    """Run `do` with progress and confirmation; `instead` is the hint if there is no terminal.
 
     Raises:
         UsageError: A confirmation is needed, and there is no terminal.
@@ -318,7 +316,7 @@ def run_with_dialog(
                 open_phase_line() as before,
             ):
                 talk = _PlanDialog(doing, question, before, is_approved=is_approved)
-                applied = do(Hooks(talk.confirm, before.remove_before(report), stop), before)
+                applied = do(Hooks(talk.confirm, before.wrap_reporter(report), stop), before)
         except BlockedError as error:
             raise talk.show_blocked(error) from error
         except StalePlanError as error:
@@ -337,7 +335,7 @@ class _PlanDialog:
         self._is_shown = False
 
     def confirm(self, planned: PlanResult) -> bool:
-        """Show a plan, and ask unless it is approved; CI logs fold approved plans."""
+        """Show a plan; ask unless it is approved. CI logs fold approved plans."""
         self._before.end()
         if self._is_approved:
             with (open_stdout() if self._doing.form == "text" else open_stderr()).fold_output("Plan"):
@@ -360,7 +358,7 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show the differences from the approved plan, unless JSON has them."""
+        """Show the differences from the approved plan, unless JSON output has them."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -403,10 +401,10 @@ class PhaseLine:
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._is_drawn = False
-        # A daemon thread lets the process end while a cluster hangs.
+        # A cluster may hang, so a daemon thread lets the process end.
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
-    def report_progress(self, invocation: Invocation) -> Invocation:
+    def wrap_invocation(self, invocation: Invocation) -> Invocation:
         """Return an invocation that reports phases and warnings here."""
         if is_log_enabled() or not self._screen.can_redraw:
             return invocation
@@ -420,12 +418,12 @@ class PhaseLine:
         return replace(invocation, tell=self._set_text, warn=warn)
 
     def end(self) -> None:
-        """Remove the line permanently."""
+        """Remove the line for good."""
         self._is_over.set()
         with self._lock:
             self._erase()
 
-    def remove_before(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
+    def wrap_reporter(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
         """Wrap `report` so that the first event removes this line."""
 
         def tell(event: Event) -> None:

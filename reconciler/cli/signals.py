@@ -1,7 +1,7 @@
-"""Handle SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
+"""Handle SIGINT and SIGTERM: stop a run cleanly, interrupt other code.
 
-A second signal, or an alarm if the process hangs, ends it at once. The module uses no locks, because a handler may
-interrupt the thread that holds one.
+A second signal, or an alarm if the process hangs, ends it at once. Locks are avoided: a handler may interrupt their
+holder.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WATCH: Final = _SignalWatch()
 
 
 def install_handlers() -> None:
-    """Install both handlers; call this before slow imports."""
+    """Install the handlers; call this before slow imports."""
     _WATCH.is_signalled = _WATCH.has_begun = False
     for number in _SIGNALS:
         signal.signal(number, _on_signal)
@@ -65,7 +65,7 @@ def install_handlers() -> None:
 
 @contextmanager
 def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
-    """Forward signals to `stoppable` during the block; exit if it still runs `patience_s` seconds after a signal."""
+    """Forward signals to `stoppable`; exit if it still runs `patience_s` seconds after a signal."""
     _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
         yield
@@ -77,7 +77,7 @@ def exit_if_hanging(code: int) -> None:
     """End the process if a signal was received and another thread still runs."""
     if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the reader closed the pipe
+            with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -85,7 +85,7 @@ def exit_if_hanging(code: int) -> None:
 
 @contextmanager
 def allow_prompt_interrupts() -> Iterator[None]:
-    """Let signals interrupt a prompt: no run has started."""
+    """Let signals interrupt a prompt, since no run has started."""
     _WATCH.is_asking = True
     try:
         yield
@@ -130,6 +130,6 @@ def _exit_now(message: bytes, code: int) -> NoReturn:
         if error is not None and select.select([], [error], [], 0)[1]:
             os.write(error.fileno(), (_RESTORE_LINE if error.isatty() else b"") + message)
     except (OSError, ValueError):
-        pass  # standard error is closed
+        pass
     finally:
         os._exit(code)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def open_state_edit(
     files: FileOptions, place: WorkspaceOptions, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
-    """Yield access to edit the state; a signal cancels an edit before it starts."""
+    """Yield access to edit the state; a signal cancels an edit only before its start."""
     lock_timeout_s = parse_seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop
@@ -41,7 +41,7 @@ def open_state_edit(
 
 @dataclass(frozen=True, slots=True)
 class MigrationId:
-    """A migration id, and the cluster if it is given."""
+    """A migration id, and its cluster if given."""
 
     migration: int
     cluster: str | None

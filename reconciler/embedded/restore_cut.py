@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.manifest import ManifestSwap, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.objects import missing_offsets_error, retry_missing
+from reconciler.archives.objects import missing_offsets_error, retry_if_missing
 from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.archives.storage import check_storage, check_storage_given
 from reconciler.embedded.catalog.tables import find_current_name, get_topic
@@ -240,7 +240,7 @@ class TopicTruncation:
             self._truncate_manifest(partition)
             return self._swap_head(partition, at) if self._must_remove_log(partition, head) else head
 
-        head = retry_missing(cut_both_tiers)
+        head = retry_if_missing(cut_both_tiers)
         self._truncate_manifest(partition)
         done = head.truncated or {}
         return TruncatedPartition(int(done["offset"]), int(done["records"]))

@@ -19,7 +19,7 @@ from reconciler.runtime.text import list_first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
-    """Command-line options for the forge; `None` is replaced from the environment."""
+    """Command-line options for the forge; the environment replaces `None`."""
 
     forge: Kind | None = None
     repository: str | None = None
@@ -30,8 +30,6 @@ class ForgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class _ForgeVariables:
-    """Environment variables of a forge; the first one set in a tuple is used."""
-
     title: str
     api: tuple[str, ...]
     public_api: str
@@ -119,7 +117,7 @@ def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool:
 
 
 def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
-    """Return the number of the pull request that the pipeline runs for."""
+    """Return the number of the pipeline's pull request."""
     if request.pull_request is not None:
         return request.pull_request
     kind = request.forge or _detect_kind(environ)
@@ -139,7 +137,7 @@ _COMMITS: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
 
 
 def find_run_commit(environ: Mapping[str, str]) -> str | None:
-    """Return the commit that the pipeline runs for, or `None`."""
+    """Return the commit of the pipeline's run, or `None`."""
     return _read_variable(environ, _COMMITS) or None
 
 

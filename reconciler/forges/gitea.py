@@ -1,4 +1,4 @@
-"""Client for Gitea and Forgejo, which share an API."""
+"""Client for Gitea and Forgejo."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NOT_FOUND: Final = 404
 class Gitea(GitHubCompatibleForge):
     """A repository on Gitea or Forgejo.
 
-    A comment is its own if `GET /user` returns the author. It collapses older comments in `<details>`.
+    Own comments are those by the user of `GET /user`. Older ones are collapsed with `<details>`.
     """
 
     kind: Kind = "gitea"
@@ -56,7 +56,7 @@ class Gitea(GitHubCompatibleForge):
         return len(text.encode())
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return comments by the token's user that `is_wanted` accepts."""
+        """Return own comments that `is_wanted` accepts."""
         matching = [item for item in self._list_comments(number) if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
@@ -73,7 +73,7 @@ class Gitea(GitHubCompatibleForge):
             )
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return open issues by the token's user that `is_wanted` accepts."""
+        """Return own open issues that `is_wanted` accepts."""
         rows = self._list_rows(f"{self._issues}?state=open&type=issues", "list the issues")
         matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
         if not matching:
@@ -96,7 +96,7 @@ class Gitea(GitHubCompatibleForge):
         return None if answer.status == _NOT_FOUND else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the number of the merged pull request that contains a commit."""
+        """Return the number of the merged pull request with a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_NOT_FOUND,))
         if answer.status == _NOT_FOUND:
@@ -105,7 +105,7 @@ class Gitea(GitHubCompatibleForge):
         return [pull_request.number] if pull_request.is_merged else []
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals that Gitea marks `official`: by people with write access."""
+        """Return `official` approvals: those by people with write access."""
         rows = self._list_rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
         latest = find_latest_approvals(
             (review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",)
@@ -128,7 +128,7 @@ class Gitea(GitHubCompatibleForge):
         return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of all pages; some Gitea versions repeat them on each page."""
+        """Yield the objects of all pages; some Gitea versions repeat objects."""
         seen: set[int] = set()
         page = 1
         while True:

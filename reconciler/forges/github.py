@@ -100,7 +100,7 @@ class GitHubCompatibleForge:
 class GitHub(GitHubCompatibleForge):
     """A repository on github.com or a GitHub Enterprise Server.
 
-    A comment is its own if GraphQL reports `viewerDidAuthor`: workflow tokens cannot call `GET /user`.
+    GraphQL's `viewerDidAuthor` marks own comments, since workflow tokens cannot call `GET /user`.
     """
 
     kind: Kind = "github"
@@ -121,7 +121,7 @@ class GitHub(GitHubCompatibleForge):
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return visible comments by the token's user that `is_wanted` accepts."""
+        """Return own visible comments that `is_wanted` accepts."""
         matching = [comment for comment in self._list_comments(number) if is_wanted(comment.body)]
         own = self._find_own_nodes([comment.node_id for comment in matching])
         return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
@@ -131,7 +131,7 @@ class GitHub(GitHubCompatibleForge):
         self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return open issues by the token's user that `is_wanted` accepts."""
+        """Return own open issues that `is_wanted` accepts."""
         rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
@@ -151,13 +151,13 @@ class GitHub(GitHubCompatibleForge):
         return None if answer.status in {_NOT_FOUND, _STATUS_GONE} else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the numbers of the merged pull requests that contain a commit."""
+        """Return the numbers of merged pull requests with a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_PAGE_SIZE}"
         pulls = self._list_rows(path, "see which pull request a commit is of")
         return sorted(parse_pull_request(pull).number for pull in pulls if pull.get("merged_at"))
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return approvals by people with write access; on GitHub others may approve, too."""
+        """Return approvals by people with write access; GitHub lists others, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_PAGE_SIZE}"
         latest = find_latest_approvals(
             self._list_rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED")
@@ -247,14 +247,14 @@ def parse_pull_request(row: Mapping[str, Any]) -> PullRequest:
 
 
 def read_author_login(row: Mapping[str, Any]) -> str:
-    """Return the author's login of a comment, review or pull request."""
+    """Return the login of the author of a comment, review or pull request."""
     return str((row.get("user") or {}).get("login") or "")
 
 
 def find_latest_approvals(
     reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the latest review of each author, if it is an approval."""
+    """Return each author's latest review if it is an approval."""
     newest = {read_author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 

@@ -30,7 +30,7 @@ _NOT_FOUND: Final = 404
 class GitLab:
     """A project on gitlab.com or a self-managed GitLab.
 
-    A note is its own if `GET /user` returns the author. It collapses older notes in `<details>`.
+    Own notes are those by the user of `GET /user`. Older ones are collapsed with `<details>`.
     """
 
     kind: Kind = "gitlab"
@@ -48,7 +48,7 @@ class GitLab:
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return notes by the token's user that `is_wanted` accepts."""
+        """Return own notes that `is_wanted` accepts."""
         matching = [note for note in self._list_notes(number) if is_wanted(str(note.get("body") or ""))]
         if not matching:
             return []
@@ -87,7 +87,7 @@ class GitLab:
         self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return open issues by the token's user that `is_wanted` accepts."""
+        """Return own open issues that `is_wanted` accepts."""
         me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
         issues = map(_parse_issue, self._list_rows(path, "list the issues"))
@@ -113,13 +113,13 @@ class GitLab:
         return _parse_request(row)
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the numbers of the merged merge requests that contain a commit."""
+        """Return the numbers of merged merge requests with a commit."""
         path = f"{self._project}/repository/commits/{quote(commit)}/merge_requests?"
         rows = self._list_rows(path, "see which merge request a commit is of")
         return sorted(request.number for request in map(_parse_request, rows) if request.is_merged)
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals; an approval covers the head if all commits were pushed before it."""
+        """Return the approvals; one covers the head if all commits were pushed before it."""
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").read_field("approved_by") or ()
         rows = [row for row in rows if isinstance(row, dict)]

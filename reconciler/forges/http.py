@@ -43,7 +43,7 @@ _CHUNK_BYTES: Final = 64 << 10
 _MAX_REDIRECTS: Final = 5
 _MAX_MESSAGE_CHARACTERS: Final = 500
 _SECONDARY_LIMIT_PAUSE_S: Final = 60.0
-"""Seconds to wait after GitHub's secondary rate limit if the response specifies none."""
+"""Pause after GitHub's secondary rate limit if the response names none."""
 
 _CHECK_API_HINT: Final = "Check the address of the API, and any proxy in between."
 _BUSY_STATUSES: Final = frozenset({502, 503, 504})
@@ -62,7 +62,7 @@ class ForgeResponse:
     host: str
 
     def parse_json(self) -> Any:
-        """Parse the body; raise if it is no JSON."""
+        """Parse the body as JSON; raise if it is not."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
@@ -71,21 +71,21 @@ class ForgeResponse:
             raise UserError(message, hint=_CHECK_API_HINT) from error
 
     def parse_objects(self) -> list[dict[str, Any]]:
-        """Parse a list of objects that have a numeric `id`."""
+        """Parse a list of objects with a numeric `id`."""
         rows = self.parse_json()
         if not isinstance(rows, list) or not all(map(_has_id, rows)):
             raise self._build_unreadable_error()
         return rows
 
     def parse_object(self) -> dict[str, Any]:
-        """Parse one object that has a numeric `id`."""
+        """Parse an object with a numeric `id`."""
         row = self.parse_json()
         if not _has_id(row):
             raise self._build_unreadable_error()
         return cast("dict[str, Any]", row)
 
     def read_field(self, name: str) -> Any:
-        """Return a field of the JSON object; `None` if missing."""
+        """Return a field of the JSON object, or `None`."""
         content = self.parse_json()
         return content.get(name) if isinstance(content, dict) else None
 
@@ -98,13 +98,13 @@ RetryReason: TypeAlias = Literal["limit", "busy"]
 """Reason to retry after status 200: a rate limit or an overload."""
 
 
-def _find_no_reason(_send_with_retries: ForgeResponse) -> RetryReason | None:
+def _find_no_reason(_answer: ForgeResponse) -> RetryReason | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ForgeTraits:
-    """Name of a forge for errors, and signs of its overload."""
+    """Name of a forge for errors, and signs that it is overloaded."""
 
     title: str
     rights_hint: str
@@ -130,7 +130,7 @@ class ApiClient:
         self._pool.clear()
 
     def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> ForgeResponse:
-        """Send a GET; `path` begins with a slash, or is a URL from an earlier response."""
+        """Send a GET; `path` begins with a slash, or is a URL from a response."""
         return self.send("GET", path, what, accepts=accepts)
 
     def send(
@@ -145,8 +145,7 @@ class ApiClient:
     ) -> ForgeResponse:
         """Send a request; return a response that succeeded or has a status in `accepts`.
 
-        `what` names the operation in errors: "list the comments". `is_repeatable` allows retries; the default is true
-        for all methods except POST.
+        `what` names the operation in errors: "list the comments". By default, only a POST is not repeatable.
 
         Raises:
             NotAuthorizedError: The token lacks a right.
@@ -255,7 +254,6 @@ class ApiClient:
         return place
 
     def _read_requested_pause(self, answer: ForgeResponse, *, is_limited: bool) -> float | None:
-        """Return the seconds that a rate-limited or busy forge asks to wait, or `None`."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (

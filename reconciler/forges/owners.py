@@ -1,7 +1,7 @@
 """Find owners of files by each forge's CODEOWNERS rules.
 
-GitHub uses .gitignore patterns; the last match wins. GitLab does so in each section. Gitea uses regular expressions,
-of which all matches count; `!` negates one.
+GitHub uses the last matching .gitignore pattern; so does GitLab in each section. Gitea uses all matching regular
+expressions; `!` negates one.
 """
 
 from __future__ import annotations
@@ -27,17 +27,14 @@ _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
 _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 
-@dataclass(slots=True, eq=False)  # equality is identity
+@dataclass(slots=True, eq=False)
 class _Section:
     owners: list[str]
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
 
 
 def find_owners(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
-    """Return the owners of files, sorted; empty without a CODEOWNERS file.
-
-    Paths are relative to `root`.
-    """
+    """Return the sorted owners of files relative to `root`; empty without a CODEOWNERS file."""
     text = _read_codeowners(root, kind)
     named = list(files)
     match kind:
@@ -93,7 +90,6 @@ def _match_section(section: _Section, file: str) -> list[str]:
 
 
 def _compile_pattern(glob: str) -> re.Pattern[str]:
-    """Compile a .gitignore pattern; a folder matches everything below it."""
     is_rooted = "/" in glob.rstrip("/")
     body = re.sub(r"(\*\*/)+", "**/", glob.strip("/"))
     parts = re.split(r"(\*\*/|/\*\*|\*|\?)", body)
@@ -103,7 +99,7 @@ def _compile_pattern(glob: str) -> re.Pattern[str]:
     if glob.endswith("/"):
         end = "/.*"
     elif body.endswith("/*"):
-        end = ""  # only direct children of the folder
+        end = ""  # Match only direct children.
     else:
         end = "(?:/.*)?"
     return re.compile(start + text + end)
@@ -117,7 +113,7 @@ def _match_gitea_expressions(text: str, file: str) -> list[str]:
         try:
             is_match = bool(expression) and re.fullmatch(expression, file) is not None
         except re.error:
-            continue  # Gitea also ignores invalid expressions
+            continue  # Gitea ignores invalid expressions.
         if owners and is_match is not is_turned:
             matching_owners += owners
     return matching_owners

@@ -1,4 +1,4 @@
-"""Protocol of a forge client, and the marker that identifies reconciler's comments."""
+"""Protocol of forge clients, and the marker of reconciler's comments."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final, Literal, Protocol, TypeAlias
 from reconciler.runtime.text import escape_invisible, format_count
 
 # First line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3 -->`.
-# Fields may be missing; unknown ones are ignored.
+# Fields are optional; unknown ones are ignored.
 
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"
-"""Command in the marker of a collapsed comment, which searches skip."""
+"""Command in the marker of a collapsed comment; searches skip such comments."""
 RESULTS: Final = ("no changes", "changes", "danger", "blocked", "errors")
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """First line of a comment, with its command, workspace and environment."""
+    """First line of a comment, with command, workspace and environment."""
 
     command: str
     workspace: str
     environment: str | None = None
     digest: str = ""
     items: int | None = None
-    """Number of actions, findings or errors; `None` if the marker has none."""
+    """Number of actions, findings or errors; `None` if not given."""
     approvers: int = 0
     verdict: str = ""
     """`errors`, `blocked`, `danger` or empty."""
@@ -41,7 +41,7 @@ class Marker:
 
     @property
     def line(self) -> str:
-        """The marker as an HTML comment, which forges do not display."""
+        """The marker as an HTML comment, which forges hide."""
         fields = {
             "workspace": escape_for_comment(self.workspace),
             "environment": escape_for_comment(self.environment or ""),
@@ -54,12 +54,12 @@ class Marker:
         return f"<!-- reconciler:{self.command}{values} -->"
 
     def is_at_start_of(self, text: str) -> bool:
-        """Return whether the first line is a marker for the same command, workspace and environment."""
+        """Return whether the first line is a marker of the same command, workspace and environment."""
         other = parse_marker(text)
         return other is not None and _subject_key(other) == _subject_key(self)
 
     def is_anywhere_in(self, text: str) -> bool:
-        """Return whether any line is a marker for the same command, workspace and environment."""
+        """Return whether any line is a marker of the same command, workspace and environment."""
         return any(line.startswith("<!--") and self.is_at_start_of(line) for line in text.splitlines())
 
 
@@ -84,13 +84,13 @@ def parse_marker(text: str) -> Marker | None:
 
 
 def mark_message_unsent(text: str) -> str:
-    """Record in the marker that the webhook message must still be sent."""
+    """Record in the marker that the webhook message is still unsent."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
 
 def escape_for_comment(text: str) -> str:
-    """Replace characters that an HTML comment or the marker cannot contain."""
+    """Replace characters not allowed in an HTML comment or the marker."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", escape_invisible(text)).replace("--", "-_")
 
 
@@ -125,7 +125,6 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 
 
 def _track_open_parts(line: str, open_parts: list[str]) -> None:
-    """Update the end marks of folds and code blocks that `line` opens or closes."""
     fence = _FENCE.match(line)
     if open_parts and open_parts[-1] != _END_OF_FOLD:
         if fence and fence[1].startswith(open_parts[-1]) and not fence[2].strip():
@@ -145,7 +144,7 @@ _END_OF_FOLD: Final = "</details>"
 
 
 def collapse_comment_text(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Collapse the text of an older comment and mark it outdated."""
+    """Collapse the text of an older comment; mark it outdated."""
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
@@ -222,7 +221,7 @@ class Issue:
 
 
 def parse_time_ms(stamp: object) -> int:
-    """Parse an ISO 8601 time to milliseconds since 1970; 0 if it is malformed."""
+    """Parse an ISO 8601 time to milliseconds since 1970; 0 if malformed."""
     try:
         return round(datetime.fromisoformat(str(stamp)).timestamp() * 1000)
     except ValueError:
@@ -233,7 +232,7 @@ class Forge(Protocol):
     """Client for a repository on a forge.
 
     Every call may raise NotAuthorizedError (the token lacks a right), UserError (the forge refuses the request) or
-    RetryableError (the forge does not answer, or its rate limit outlasts the time limit).
+    RetryableError (no answer, or the rate limit outlasts the time limit).
     """
 
     @property
@@ -248,7 +247,7 @@ class Forge(Protocol):
 
     @property
     def limit(self) -> int:
-        """Maximum length of a comment in the unit of `measure_text`."""
+        """Maximum length of a comment, measured by `measure_text`."""
         ...
 
     def measure_text(self, text: str) -> int:
@@ -263,7 +262,7 @@ class Forge(Protocol):
         """Create a comment.
 
         Raises:
-            UnansweredError: It may have been created; check before a retry.
+            UnansweredError: It may exist; check before a retry.
         """
         ...
 
@@ -276,7 +275,7 @@ class Forge(Protocol):
         ...
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Hide or collapse a comment, so that `list_own_comments` omits it."""
+        """Hide or collapse a comment; `list_own_comments` then omits it."""
         ...
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
@@ -288,10 +287,10 @@ class Forge(Protocol):
         ...
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue. Missing labels are created or omitted.
+        """Create an issue; labels that do not exist are created or omitted.
 
         Raises:
-            UnansweredError: It may have been created; check before a retry.
+            UnansweredError: It may exist; check before a retry.
         """
         ...
 
@@ -304,7 +303,7 @@ class Forge(Protocol):
         ...
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the numbers of the merged pull requests that contain a commit."""
+        """Return the numbers of merged pull requests with a commit."""
         ...
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:

@@ -1,4 +1,4 @@
-"""Send `{"text": …}` to a webhook of Slack, Mattermost or others."""
+"""Send `{"text": …}` to a webhook, such as Slack's or Mattermost's."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MAX_REASON_CHARACTERS: Final = 200
 _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
-def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
-    """Send a text to the URL in the environment variable `name`; it may arrive twice.
+def send_message(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
+    """Send a text to the URL in the environment variable `name`. The text may arrive twice.
 
     Raises:
         UsageError: The variable is not set, or is no URL.

@@ -32,7 +32,7 @@ from reconciler.runtime.text import list_choices
 
 
 class SourcePlace(NamedTuple):
-    """File and line in a source file. Lines of Terraform states are `None`."""
+    """File and line in a source file; Terraform states have no lines."""
 
     file: str
     line: int | None = None
@@ -55,7 +55,7 @@ class ImportedTopic:
     name: str
     place: SourcePlace
     cluster: str = ""
-    """Cluster name in the other tool; empty if the tool has only one cluster."""
+    """Cluster name in the other tool; empty if that has only one cluster."""
     partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, SourceValue] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ImportedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRule:
-    """A Kafka access rule with the values of manifests, such as `topics` and `describe-configs`."""
+    """A Kafka access rule in the words of manifests, such as `topics` and `describe-configs`."""
 
     resource: str
     name: str
@@ -96,7 +96,7 @@ class ImportedCluster:
 
 @dataclass(frozen=True, slots=True)
 class NotImported:
-    """A resource or field that was not imported, and why."""
+    """A resource or field that was not imported, and the reason."""
 
     place: SourcePlace
     subject: str
@@ -105,7 +105,7 @@ class NotImported:
     why: str
     hint: str = ""
     is_expressible: bool = True
-    """Whether a corrected value could be imported; false if manifests cannot express it."""
+    """Whether manifests can express the field, so that a corrected value would be imported."""
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ UNKNOWN = "is an unknown field"
 
 
 class Fields:
-    """A mapping in a source file that records which keys were read."""
+    """A mapping in a source file; records which keys were read."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Fields:
         return positions.replace_scalar_texts(value) if isinstance(value, positions.ScalarText) else value
 
     def read_text(self, key: str) -> str | None:
-        """Return a string; numbers and booleans are returned as written."""
+        """Return a string; numbers and booleans stay as written."""
         value = self.read_raw(key)
         if isinstance(value, str | int | float):
             return positions.format_scalar(self.content[key]) or None
@@ -206,7 +206,7 @@ class Fields:
         return None
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings; a single string counts as a list."""
+        """Return a list of strings; a single string is a list."""
         value = self.read_raw(key)
         if value is None:
             return ()
@@ -217,7 +217,7 @@ class Fields:
         return ()
 
     def read_values(self, key: str) -> dict[str, SourceValue]:
-        """Return a mapping of keys to values or lists, with their positions."""
+        """Return the values or lists of a mapping, with their positions."""
         inner = self.read_mapping(key)
         return (
             {}
@@ -256,7 +256,7 @@ class Fields:
                 self._report_wrong_type(key, item, "a mapping", index)
 
     def iterate_named(self, key: str) -> Iterator[tuple[str, Fields]]:
-        """Yield names and their mappings; a name without a mapping gets an empty one."""
+        """Yield names and their mappings, which may be empty."""
         inner = self.read_mapping(key)
         for name in inner.content if inner is not None else ():
             value = inner.read_raw(name) if inner is not None else None
@@ -266,16 +266,16 @@ class Fields:
                 self._report_wrong_type(key, value, "a mapping", name)
 
     def report_if_present(self, key: str, why: str, hint: str = "") -> None:
-        """Report why a key was not imported, if it is present."""
+        """Report why a key was not imported, if present."""
         if self._is_present(key):
             self.report_lost(key, why, hint)
 
     def report_lost(self, key: str, why: str, hint: str = "") -> None:
-        """Report why a field was not imported; an empty key means the whole resource."""
+        """Report why a field was not imported, or with an empty key the whole resource."""
         self._report(key, why, hint, is_expressible=True)
 
     def report_inexpressible(self, key: str, why: str, hint: str = "") -> None:
-        """Report that manifests cannot express a field; an empty key means the whole resource."""
+        """Report that manifests cannot express a field, or with an empty key the whole resource."""
         if not key or self._is_present(key):
             self._report(key, why, hint, is_expressible=False)
 
@@ -284,7 +284,7 @@ class Fields:
         self._read_keys.update(keys)
 
     def report_unread(self, why: str = UNKNOWN, *, is_expressible: bool = True) -> None:
-        """Report every key that was not read."""
+        """Report all keys that were not read."""
         for key in self.content:
             if key not in self._read_keys and self._is_present(key):
                 self._report(key, why, "", is_expressible=is_expressible)
@@ -304,7 +304,7 @@ class Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
-        # The value may be a secret: report only its type.
+        # The value may be a secret, so only its type is reported.
         kind = "a text" if isinstance(value, str) else describe_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
@@ -327,7 +327,7 @@ class Document(NamedTuple):
     spots: Mapping[FieldPath, Spot]
 
     def locate(self, path: FieldPath) -> SourcePlace:
-        """Return the position of a field, or of the nearest mapping above it."""
+        """Return the position of a field, or of the nearest mapping that contains it."""
         for length in range(len(path), -1, -1):
             if spot := self.spots.get(path[:length]):
                 return SourcePlace(self.file, spot.line)
@@ -352,7 +352,7 @@ def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Read a file; raise an error if it is unreadable or too large."""
+    """Read a file; reject one that is unreadable or too large."""
     raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
         raise build_files_error([raw])
@@ -420,19 +420,19 @@ def _add_template_hints(problems: Iterable[Problem], raw: bytes) -> Iterator[Pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCluster:
-    """A cluster of the workspace to which the imported resources belong."""
+    """A cluster of the workspace that gets the imported resources."""
 
     name: str
     separator: str = FLAT_SEPARATOR
     has_namespaces: bool = False
-    """Whether the platform has namespaces. If so, only names in the other tool contain `separator`."""
+    """Whether the platform has namespaces. If so, `separator` occurs only in names of the other tool."""
     provider: str = BROKERS_PROVIDER
     is_declared: bool = False
     declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
 
     @property
     def catalog(self) -> Mapping[str, ConfigKey] | None:
-        """Known config keys of topics; `None` if only plan can check them."""
+        """Known config keys of topics; `None` if only a plan can check keys."""
         return CATALOGS.get(self.provider)
 
 
@@ -534,7 +534,7 @@ def read_resource_rule(
 
 
 def parse_operation(text: str) -> str | None:
-    """Parse an operation: `DescribeConfigs` and `DESCRIBE_CONFIGS` become `describe-configs`; `None` if unknown."""
+    """Parse an operation, such as `DescribeConfigs` or `DESCRIBE_CONFIGS`; `None` if unknown."""
     word = (text if text.isupper() else _HUMP.sub("-", text)).replace("_", "-").lower()
     return word if word in _OPERATIONS else None
 
@@ -574,7 +574,7 @@ class SaslLogin:
 
 
 def name_secrets(security: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """Return the settings with the cluster name inserted into the environment variables of secrets."""
+    """Insert the cluster's name into the environment variables of secrets."""
     if not cluster:
         return dict(security)
     own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
@@ -585,7 +585,7 @@ SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"
 
 
 def build_security(at: Fields, tls: TlsFiles | None, sasl: SaslLogin | None) -> dict[str, str]:
-    """Return the `security` fields of a Cluster; missing or unsupported fields are reported at `at`."""
+    """Return the `security` fields of a Cluster; report missing or unsupported fields at `at`."""
     login = _build_login(at, sasl) if sasl is not None else {}
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}

@@ -38,7 +38,7 @@ def is_own_document(content: Any) -> bool:
     return isinstance(version, str) and _GROUP in version
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
+def import_documents(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Import the topics and access rules of Jikkou resources."""
     resources = [item for document in documents for item in _list_resources(document, reading)]
     configs = {_read_name(fields): fields.read_values("data") for kind, fields in resources if kind == "ConfigMap"}
@@ -50,7 +50,7 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
             case "KafkaPrincipalAuthorization":
                 _import_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # read above; topics and principals refer to them
+                pass  # read above, for topics and principals
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.report_inexpressible("", NO_CLIENT_QUOTA)
             case "KafkaUser":

@@ -39,13 +39,13 @@ _CONNECT_GROUP: Final = "connect-cluster"
 
 @dataclass(frozen=True, slots=True)
 class TopicRole:
-    """Operations that a principal may perform on topics."""
+    """Operations of a principal on topics."""
 
     principal: str
     operations: tuple[str, ...]
 
     def add_to(self, at: Fields, topic: str) -> None:
-        """Add the access rules for one topic."""
+        """Add the access rules for a topic."""
         _add_rule(at, self.principal, "topic", topic, self.operations)
 
 
@@ -150,8 +150,8 @@ def is_own_document(content: Any) -> bool:
     )
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
-    """Import topologies; plans of any document apply to all topologies."""
+def import_documents(documents: tuple[Document, ...], reading: SourceReading, names: NamingRules) -> None:
+    """Import topologies; plans from any document apply to all topologies."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
     plans = {name: plan.read_values("config") for item in whole for name, plan in _list_plans(item)}
     for topology in whole:
@@ -235,7 +235,7 @@ SERVERS: Final = "bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class NamingRules:
-    """Naming rules of topics and projects; without a format, the parts are joined in order."""
+    """Naming rules of topics and projects; without a format, parts are joined in order."""
 
     separator: str = "."
     topic_format: str | None = None
@@ -295,7 +295,7 @@ _CLUSTER = "kafka"
 def import_julie(
     documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: SourceReading
 ) -> None:
-    """Import topologies, using the naming rules and brokers of properties files."""
+    """Import topologies, with the naming rules and brokers of properties files."""
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
         label = build_label(file, cwd)
@@ -314,4 +314,4 @@ def import_julie(
         servers, label = settings[SERVERS]
         addresses = tuple(server.strip() for server in servers.split(",") if server.strip())
         reading.clusters.append(ImportedCluster(name=_CLUSTER, place=SourcePlace(label), bootstrap_servers=addresses))
-    read(documents, reading, names)
+    import_documents(documents, reading, names)

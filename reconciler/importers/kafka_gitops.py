@@ -1,4 +1,4 @@
-"""Import kafka-gitops state files; services and roles become access rules, as in kafka-gitops."""
+"""Import kafka-gitops state files; their services and roles become access rules."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_own_document(content: Any) -> bool:
     return all(value is None or isinstance(value, dict) for value in content.values())
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
+def import_documents(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Import state files; the settings of one file apply to all files."""
     states = [Fields(document.content, reading, document.locate) for document in documents]
     defaults = _Defaults()

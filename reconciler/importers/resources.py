@@ -51,7 +51,7 @@ def index_topics(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> 
 def compose_topic(
     imported: ImportedTopic, target: TargetCluster, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
-    """Convert a topic. If no manifest can declare it, add the reason to `lost` and return `None`."""
+    """Convert a topic; if manifests cannot declare it, add the reason to `lost` and return `None`."""
     if why := _explain_undeclarable(imported):
         lost.append(NotImported(imported.place, _format_subject(imported), "", *why))
         return None
@@ -148,14 +148,14 @@ def _is_same_topic(one: ImportedTopic, other: ImportedTopic) -> bool:
 
 @dataclass(slots=True)
 class AccessRules:
-    """Access rules of a cluster: `acls` by topic name, and all other rules with their positions."""
+    """Access rules of a cluster: `acls` by topic name, and other rules with positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     bindings: dict[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 
 def split_rules(rules: Iterable[ImportedRule], topics: Collection[str], lost: list[NotImported]) -> AccessRules:
-    """Split rules into those of single topics and all others; add invalid rules to `lost`."""
+    """Split rules into those of single topics and others; add invalid ones to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     permissions = AccessRules()
     for rule in rules:
@@ -201,7 +201,7 @@ def _build_rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[st
 
 @dataclass(slots=True)
 class ClusterResources:
-    """Imported resources of one cluster: topics by name, and access rules of other resources."""
+    """Imported resources of one cluster: topics by name, and other access rules."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, SourcePlace] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class ClusterResources:
 
 @dataclass(slots=True)
 class ImportedResources:
-    """Result of a conversion: resources by cluster, clusters, and skipped resources and fields."""
+    """Result of a conversion: resources by cluster, clusters, and what was skipped."""
 
     flat: dict[str, ClusterResources] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class ImportedResources:
 
 
 def compose_resources(reading: SourceReading, targets: Mapping[str, TargetCluster]) -> ImportedResources:
-    """Convert imported resources; `targets` maps the tool's clusters to those of the workspace."""
+    """Convert imported resources; `targets` maps the tool's cluster names to clusters of the workspace."""
     composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""

@@ -42,11 +42,11 @@ _BOOKKEEPING: Final = (
 
 
 def is_own_document(content: Any) -> bool:
-    """Return whether a document is a Strimzi resource, or a list that contains one."""
+    """Return whether a document is a Strimzi resource or a list with one."""
     return any(_is_strimzi(item) for item in (_list_items(content) or [content]))
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
+def import_documents(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Import the topics, users and clusters of Strimzi resources."""
     wholes = (Fields(document.content, reading, document.locate) for document in documents)
     resources = [fields for whole in wholes for fields in _list_resources(whole) if _is_strimzi(fields.content)]
@@ -55,7 +55,7 @@ def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
         _import_resource(fields, homes)
 
 
-# A cluster name is unique only within a Kubernetes namespace; ambiguous names become NAMESPACE/NAME.
+# Cluster names are unique only within a Kubernetes namespace; ambiguous ones become NAMESPACE/NAME.
 
 
 KubernetesNamespaces: TypeAlias = Mapping[str, set[str]]
@@ -188,7 +188,7 @@ def _import_user(metadata: Fields, spec: Fields, name: str, homes: KubernetesNam
 
 
 def _import_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: KubernetesNamespaces) -> None:
-    """Import only the connection, because the operator manages the broker settings."""
+    """Import the connection only; the operator manages the broker settings."""
     cluster = _find_cluster_name(metadata, name, homes) or name
     metadata.ignore_keys("labels", "annotations")
     kafka = spec.read_mapping("kafka")

@@ -38,7 +38,7 @@ def is_own_document(content: Any) -> bool:
     return isinstance(content, dict) and "apiVersion" not in content and _detect_kind(content) is not None
 
 
-def read(documents: tuple[Document, ...], reading: SourceReading) -> None:
+def import_documents(documents: tuple[Document, ...], reading: SourceReading) -> None:
     """Import topicctl documents."""
     for document in documents:
         kind = _detect_kind(document.content)

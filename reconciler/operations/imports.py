@@ -70,10 +70,10 @@ TERRAFORM: Final = ("terraform", "terraform-state")
 JULIE: Final = "julie"
 GITOPS: Final = "kafka-gitops"
 _YAML_TOOLS: Final[dict[str, Tool]] = {
-    "topicctl": Tool(topicctl.is_own_document, topicctl.read),
-    "jikkou": Tool(jikkou.is_own_document, jikkou.read),
-    GITOPS: Tool(kafka_gitops.is_own_document, kafka_gitops.read),
-    "strimzi": Tool(strimzi.is_own_document, strimzi.read),
+    "topicctl": Tool(topicctl.is_own_document, topicctl.import_documents),
+    "jikkou": Tool(jikkou.is_own_document, jikkou.import_documents),
+    GITOPS: Tool(kafka_gitops.is_own_document, kafka_gitops.import_documents),
+    "strimzi": Tool(strimzi.is_own_document, strimzi.import_documents),
 }
 _CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
     **{name: tool.is_own_document for name, tool in _YAML_TOOLS.items()},

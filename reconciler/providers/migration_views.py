@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.archives.archive import release_archive
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import read_manifest, remote_partition
-from reconciler.archives.ownership import Ownership, check_owner, iter_ownerships, list_sound_ownerships, read_ownership
+from reconciler.archives.ownership import Ownership, check_owner, iter_ownerships, list_valid_ownerships, read_ownership
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.errors import UserError
 from reconciler.resources.mount import Direction, MountableTopic
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def list_mountable_topics(cluster: Address, storage: ObjectStore | None) -> Sequence[MountableTopic]:
     """Return all detached topics, sorted by location."""
-    return [to_mountable(ownership) for ownership in list_sound_ownerships(require_storage(cluster, storage))]
+    return [to_mountable(ownership) for ownership in list_valid_ownerships(require_storage(cluster, storage))]
 
 
 def finish_command(direction: Direction, *topics: Address) -> str:

@@ -1,6 +1,6 @@
 """Clock, sleep and threads for asynchronous code, and debug messages for `--verbose`.
 
-`state` and `applying` await only `Effects`, so tests run the same code with a virtual clock.
+`state` and `applying` await only `Effects`, so that tests can use a virtual clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Effects(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for a number of seconds."""
+        """Pause for `seconds`."""
         ...
 
     def read_clock(self) -> float:
@@ -35,7 +35,7 @@ class Effects(Protocol):
         ...
 
     def read_utc_time(self) -> datetime:
-        """Return the wall-clock time with time zone, for display only."""
+        """Return the current time with time zone, for display only."""
         ...
 
     def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:

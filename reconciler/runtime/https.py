@@ -1,4 +1,4 @@
-"""HTTPS with urllib3, the environment's proxy and the caller's certificate authorities."""
+"""HTTPS with urllib3, the environment's proxy and given certificate authorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries: pauses between attempts, and limits of attempts and time.
+"""Pauses between retries, and limits of attempts and time.
 
 Blocking calls use `Tries.wait`; asynchronous code awaits `Effects.sleep`.
 """
@@ -17,7 +17,7 @@ _DOUBLINGS: Final = 60
 class Backoff:
     """Exponential backoff: `first_s`, doubled after each attempt, at most `longest_s`.
 
-    `spread` is the random fraction of a pause, which separates concurrent retries.
+    `spread` is the random fraction of each pause, which separates concurrent retries.
     """
 
     first_s: float
@@ -25,7 +25,7 @@ class Backoff:
     spread: float = 1.0
 
     def compute_pause(self, tries: int, *, least_s: float = 0.0) -> float:
-        """Return the seconds to pause after `tries` failed attempts; `least_s` is the minimum of the first pause."""
+        """Return the pause in seconds after `tries` failed attempts; `least_s` is the minimum of the first."""
         pause = max(self.first_s, least_s) * 2.0 ** min(tries - 1, _DOUBLINGS)
         return shorten_randomly(min(pause, self.longest_s), self.spread)
 
@@ -72,4 +72,4 @@ def shorten_randomly(seconds: float, part: float) -> float:
 
 
 def skip_check() -> None:
-    """Do nothing, as the lease check of a caller without a lease."""
+    """Do nothing; replaces the lease check for callers without a lease."""

@@ -1,7 +1,7 @@
 """Text for people: escaping, amounts, lists of names, parser errors, and "Did you mean …?".
 
-Escaped text cannot move a cursor, change colours, reorder text or begin a line. It cannot be a pipeline's command
-(`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
+Escaped text cannot control a terminal or a CI pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[…]`
+anywhere).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 _COMMAND: Final = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*)::|##(?=\[|vso\[)", re.MULTILINE)
 _COMMANDS: Final = ("::", "##[", "##vso[")
 _MAX_MESSAGE_CHARS: Final = 2_000
-"""Maximum length of a quoted message, such as a page of HTML."""
+"""Maximum length of a quoted message, which may be a page of HTML."""
 
 
 def escape_invisible(text: str) -> str:
@@ -33,13 +33,13 @@ def escape_invisible(text: str) -> str:
 
 
 def to_one_line(text: str) -> str:
-    """Return another program's message on one line, cut at 2,000 characters."""
+    """Return a message of another program on one line, cut at 2,000 characters."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_MESSAGE_CHARS else f"{line[:_MAX_MESSAGE_CHARS]} …"
 
 
 def escape_commands(text: str) -> str:
-    """Escape the beginnings of pipeline commands in a text."""
+    """Escape pipeline commands in a text."""
     return _COMMAND.sub(_escape_command, text) if any(command in text for command in _COMMANDS) else text
 
 
@@ -56,7 +56,7 @@ def escape_non_utf8(text: str) -> str:
 
 
 def to_json_types(value: object) -> Any:
-    """Return a value in JSON's types: dicts for mappings, lists for tuples."""
+    """Return a value with dicts for mappings and lists for tuples."""
     if isinstance(value, Mapping):
         return {str(key): to_json_types(item) for key, item in cast("Mapping[object, object]", value).items()}
     return [to_json_types(item) for item in value] if isinstance(value, list | tuple) else value
@@ -108,7 +108,7 @@ def explain_invalid(error: ValidationError) -> str:
 
 
 def explain_invalid_json(error: orjson.JSONDecodeError, body: bytes) -> str:
-    """Return why bytes are not valid JSON."""
+    """Return why JSON cannot be parsed."""
     if not body.strip():
         return "there is nothing in it"
     try:
@@ -155,7 +155,7 @@ def format_rough_count(count: int) -> str:
 
 
 def pluralize(count: int, noun: str, plural: str | None = None, *, grouping: str = ",") -> str:
-    """Return a count and its noun: `1 topic`, `2,000 topics`. `grouping` separates thousands."""
+    """Return a count and its noun: `1 topic`, `2,000 topics`; `grouping` separates thousands."""
     return f"{count:{grouping}} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -191,36 +191,36 @@ _SHORT_RUN: Final = 8
 
 
 def shorten_run_id(run: str | None) -> str:
-    """Return the last eight characters of a run's id; the first characters encode its time."""
+    """Return the last eight characters of a run's id; the first encode the time."""
     return (run or "")[-_SHORT_RUN:]
 
 
 def is_run_id(typed: str, run: str | None) -> bool:
-    """Return whether a user typed this run's id, or at least its last eight characters."""
+    """Return whether `typed` is this run's id or its end of at least eight characters."""
     return typed == run or (len(typed) >= _SHORT_RUN and (run or "").endswith(typed))
 
 
 def list_first(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
-    """Return the first names on one line, with the number of further ones."""
+    """Return the first names on one line, and the number of the others."""
     named = ", ".join(names[:most])
     return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
 
 def list_choices(words: Iterable[str]) -> str:
-    """Return at most 12 of the words, sorted, for a hint."""
+    """Return at most 12 of the words, sorted."""
     known = sorted(words)
     shown = ", ".join(known[:_MAX_WORDS])
     return shown + (f" and {len(known) - _MAX_WORDS} more" if len(known) > _MAX_WORDS else "") if known else "none"
 
 
 LIKENESS: Final = 0.6
-"""Minimum similarity of a suggested word, from 0 to 1."""
+"""Minimum similarity of suggestions, from 0 to 1."""
 
 
 def find_similar(word: str, known: Iterable[str], *, most: int = 1, likeness: float = LIKENESS) -> list[str]:
     """Return the known words similar to `word`, most similar first.
 
-    Addresses are compared part by part, so that an equal kind and cluster do not count.
+    Addresses are compared part by part; an equal kind or cluster does not count.
     """
     from difflib import get_close_matches  # noqa: PLC0415 - needed for errors only
 
@@ -257,7 +257,7 @@ def _count_edits(one: str, other: str) -> int:
 
 
 def find_similar_spelling(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word most similar to `word`; differences in case, `-` and `_` do not count."""
+    """Return the known word most similar to `word`, ignoring case, `-` and `_`."""
     words = sorted(known)
     folded = _fold_case(word)
     same = next((candidate for candidate in words if _fold_case(candidate) == folded), None)
@@ -265,7 +265,7 @@ def find_similar_spelling(word: str, known: Iterable[str]) -> list[str]:
 
 
 def format_suggestion(near: Sequence[str], *, otherwise: str = "", then: str = "") -> str:
-    """Return "Did you mean …?" for `near`, or `otherwise` if that is empty; `then` is appended."""
+    """Return "Did you mean …?" for `near`, or `otherwise` if it is empty; append `then`."""
     question = f"Did you mean {' or '.join(near)}?" if near else otherwise
     return f"{question} {then}" if question and then else question or then
 

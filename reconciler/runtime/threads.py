@@ -36,7 +36,7 @@ class CallPool:
     waiting: int
 
     def map_calls(self, call: Callable[[A], R], items: Iterable[A]) -> Iterator[R]:
-        """Yield the results of `call` for each item, in order."""
+        """Yield the results of `call` in order of `items`."""
         futures: deque[Future[R]] = deque()
         for item in items:
             futures.append(self.pool.submit(call, item))
@@ -47,19 +47,19 @@ class CallPool:
 
 
 def run_in_parallel(call: Callable[[A], object], items: Iterable[A], *, name: str) -> None:
-    """Call `call` for each item in parallel, and wait for all calls."""
+    """Call `call` for each item in parallel; wait for all."""
     for _ in map_in_parallel(call, items, name=name):
         pass
 
 
 def map_in_parallel(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
-    """Yield the results of parallel calls in order of `items`; `name` prefixes the threads' names."""
+    """Yield the results of parallel calls in order of `items`; `name` prefixes thread names."""
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
         yield from CallPool(threads, _MAX_QUEUED).map_calls(call, items)
 
 
 def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
-    """Wait for all calls; return their results and expected errors by name. Raise other errors."""
+    """Wait for all calls; return results and expected errors by name, raise other errors."""
     results: dict[str, R] = {}
     errors: dict[str, E] = {}
     for name, future in futures.items():
@@ -71,14 +71,14 @@ def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[
 
 
 class Memo:
-    """A cache for several threads. The first caller of a key computes its value; errors reach all callers."""
+    """A thread-safe cache; the first caller of a key computes its value, and errors reach all callers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answers: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, ask: Callable[[], R]) -> R:
-        """Return the value of `key`; the first caller computes it with `ask`."""
+        """Return the value of `key`, computed once with `ask`."""
         with self._lock:
             answer = self._answers.get(key)
             is_first = answer is None
@@ -94,7 +94,7 @@ class Memo:
 
 
 class Workers:
-    """At most `most` daemon threads, started on demand. A hanging call does not prevent the exit."""
+    """At most `most` daemon threads, started on demand; a hanging call does not prevent the exit."""
 
     def __init__(self, most: int, *, name: str) -> None:
         self._most = most
@@ -140,9 +140,9 @@ T = TypeVar("T")
 _EXTRA_THREADS: Final = 9
 
 _RUNNING_CALL_S: Final = 1.3
-"""Maximum seconds to wait after `hurry` for running calls."""
+"""Maximum seconds that calls already running at `hurry` may take."""
 _ENDING_CALL_S: Final = 2.2
-"""Maximum seconds to wait after `hurry` for calls that end the run."""
+"""Maximum seconds after `hurry` for calls that start later."""
 _HURRIED_PAUSE_S: Final = 0.05
 
 # Leases must expire while a machine sleeps. macOS has no CLOCK_BOOTTIME.
@@ -170,7 +170,7 @@ class ThreadEffects:
         """Run a blocking function on another thread; return its result.
 
         Raises:
-            StoppedError: The function did not return in time after `hurry`, so its outcome is unknown.
+            StoppedError: The function ran too long after `hurry`; its outcome is unknown.
         """
         began = self.read_clock()
         bell = self._create_stop_future()
@@ -190,14 +190,14 @@ class ThreadEffects:
             answer.cancel()  # A queued call does not start.
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for a number of seconds, but only briefly after `hurry`."""
+        """Pause for `seconds`, but only briefly after `hurry`."""
         if self._hurried_at is None:
             await asyncio.wait({self._create_stop_future()}, timeout=seconds)
         else:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
-        """Make calls and pauses wait only briefly from now on. Thread-safe, signal-safe, idempotent."""
+        """Shorten all calls and pauses from now on. Thread-safe, signal-safe, idempotent."""
         if self._hurried_at is None:
             self._hurried_at = self.read_clock()
         if self._loop is not None:
@@ -209,7 +209,7 @@ class ThreadEffects:
         return read_monotonic_s()
 
     def read_utc_time(self) -> datetime:
-        """Return the wall-clock time with time zone."""
+        """Return the current time with time zone."""
         return datetime.now(UTC)  # noqa: TID251 - this is the port through which time enters
 
     def start_task(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
@@ -217,7 +217,7 @@ class ThreadEffects:
         return asyncio.get_running_loop().create_task(work)
 
     def close(self) -> None:
-        """Accept no more calls, without waiting for running ones."""
+        """Accept no more calls; do not wait for running ones."""
         self._workers.close()
 
     def run_on_thread(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:

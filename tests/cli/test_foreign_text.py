@@ -17,10 +17,10 @@ import pytest
 from reconciler.cli.errors import report_error
 from reconciler.cli.text.lines import Span, align_rows, make_line, to_plain_text
 from reconciler.cli.text.markdown import (
-    code_cell,
-    code_span,
     draw_dependencies,
     fence_block,
+    format_code_cell,
+    format_code_span,
     format_plan_comment,
     format_sentence,
 )
@@ -255,14 +255,14 @@ def test_a_hostile_word_in_a_sentence_stands_in_code(name: str) -> None:
 
 def test_a_row_of_a_table_keeps_its_cells_whatever_is_in_them() -> None:
     for name in HOSTILE:
-        assert not re.search(r"(?<!\\)\|", code_cell(name))
-        assert "\n" not in code_cell(name)
+        assert not re.search(r"(?<!\\)\|", format_code_cell(name))
+        assert "\n" not in format_code_cell(name)
 
 
 def test_a_code_span_is_fenced_longer_than_anything_in_it() -> None:
-    assert code_span("a`b") == "``a`b``"
-    assert code_span("`") == "`` ` ``"
-    assert code_span("") == "`  `"
+    assert format_code_span("a`b") == "``a`b``"
+    assert format_code_span("`") == "`` ` ``"
+    assert format_code_span("") == "`  `"
     assert fence_block("", ["````"])[0] == "`````"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.hint_rewrite import add_typed_options, forget_typed, remember_typed
+from reconciler.cli.hint_rewrite import add_typed_options, forget_typed_options, remember_typed_options
 from reconciler.cli.json.runs_json import FailedCommand, format_event
 from reconciler.cli.options import LeaseOptions, SelectOptions, StateUrlOptions, WorkspaceOptions
 from tests.cli.conftest import Call
@@ -73,22 +73,22 @@ def test_the_last_line_of_a_run_as_json_says_it_too(call: Call) -> None:
     ],
 )
 def test_each_command_gets_what_it_takes(text: str, expected: str) -> None:
-    remember_typed(
+    remember_typed_options(
         [
             SelectOptions(environment="prod", var=["a=b"], target=["topic/*"]),
             WorkspaceOptions(workspace=Path("my shop")),
         ]
     )
     assert add_typed_options(text) == expected.replace("PLACE", "--workspace 'my shop'")
-    forget_typed()
+    forget_typed_options()
     assert add_typed_options(text) == text
 
 
 def test_hints_in_json_say_it_too() -> None:
-    remember_typed([SelectOptions(environment="prod")])
+    remember_typed_options([SelectOptions(environment="prod")])
     event = json.loads(format_event(FailedCommand(1, "It is gone", "Then: reconciler plan")))
     assert event["hint"] == "Then: reconciler plan -e prod"
-    forget_typed()
+    forget_typed_options()
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_hints_in_json_say_it_too() -> None:
     ],
 )
 def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) -> None:
-    remember_typed([StateUrlOptions(state="s3://ops/shop")])
+    remember_typed_options([StateUrlOptions(state="s3://ops/shop")])
     assert add_typed_options(text) == expected
-    forget_typed()
+    forget_typed_options()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) ->
     ],
 )
 def test_clusters_are_named_to_orders(text: str, expected: str) -> None:
-    remember_typed([LeaseOptions(no_state=True, at=["east=s3://east"])])
+    remember_typed_options([LeaseOptions(no_state=True, at=["east=s3://east"])])
     assert add_typed_options(text) == expected
-    forget_typed()
+    forget_typed_options()

@@ -37,7 +37,7 @@ from reconciler.cli.text.markdown import format_plan_comment
 from reconciler.cli.text.plan_text import format_plan
 from reconciler.cli.text.remarks import list_plan_remarks
 from reconciler.cli.text.runs_text import (
-    FailurePrinter,
+    FailureFormatter,
     format_pass,
     format_recovery,
     format_run_result,
@@ -182,15 +182,15 @@ def test_a_large_failure_is_one_line_in_the_end() -> None:
 
 
 def test_as_they_happen_the_first_few_of_a_kind_are_told_and_the_rest_only_counted() -> None:
-    failures = FailurePrinter()
+    failures = FailureFormatter()
     events = [
         ActionFailed(*ids(f"t{n}"), Address(f"topic/west/t{n}"), f"topic t{n} is taken", "Choose another.")
         for n in range(MANY)
     ]
-    told = to_plain_text(line for event in events for line in failures.take_failure(event)).splitlines()
+    told = to_plain_text(line for event in events for line in failures.format_next_failure(event)).splitlines()
     assert [line.split(":")[0] for line in told] == ["✗ create"] * 5 + ["  more like it are counted at the end"]
     other = ActionFailed(*ids("x"), Address("topic/west/x"), "quota reached", "Ask for more.")
-    assert len(failures.take_failure(other)) == 1
+    assert len(failures.format_next_failure(other)) == 1
 
 
 def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_was() -> None:

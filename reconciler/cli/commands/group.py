@@ -56,7 +56,7 @@ def describe_command(
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
     form: TextOrJson = "text",
 ) -> None:
-    """Describe one consumer group: what it has committed, its lag, and whether it is reading."""
+    """Describe a consumer group: committed offsets, lag, and activity."""
     from reconciler.cli.json.clusters_json import GROUP
     from reconciler.cli.text.topics_text import format_group
     from reconciler.operations.clusters.groups import describe_group

@@ -30,11 +30,11 @@ def show_command(
 ) -> None:
     """Show resources as files, state and cluster have them; or a saved plan, without reading a cluster."""
     if what is not None and _is_plan_file(what):
-        from reconciler.cli.show import show_saved
+        from reconciler.cli.show import show_saved_plan
         from reconciler.operations.manifest_files import find_folder
         from reconciler.operations.show import show_plan
 
-        show_saved(show_plan(Path(what)), form, lambda: find_folder(place.read_invocation()))
+        show_saved_plan(show_plan(Path(what)), form, lambda: find_folder(place.read_invocation()))
         return
     if form == "html":
         raise UsageError(
@@ -64,7 +64,7 @@ def explain_command(
     is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Explain where each value of a resource comes from and why an action is planned, or the code of an error."""
+    """Explain a resource's values and planned actions, or an error code."""
     from reconciler.cli.errors import CODE
 
     if CODE.fullmatch(address):
@@ -154,7 +154,7 @@ def verify_command(
     deep: Annotated[bool, Option("--deep", help="Read every record again; trust no stored digest.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Compare two topic logs, partition by partition, by count, ends and digest; exits 1 where they differ."""
+    """Compare two topic logs by partition: count, ends and digest. Exits 1 if they differ."""
     from reconciler.cli.progress import open_reporter
     from reconciler.resources.address import Address, kind_of
 
@@ -216,7 +216,7 @@ def check_command(
     deep: Annotated[bool, Option("--deep", help="Read every record of both tiers as well.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Check every register and object of a cluster; exits 1 where something is lost or cannot be trusted."""
+    """Check every register and object of a cluster; exits 1 if something is lost or damaged."""
     from reconciler.cli.json.checks_json import CHECK
     from reconciler.cli.text.topics_text import format_check_result
     from reconciler.operations.clusters.cluster_check import run_cluster_check

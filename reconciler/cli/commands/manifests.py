@@ -66,9 +66,9 @@ def validate_command(
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
     from reconciler.cli.present import format_validation
     from reconciler.cli.reports import (
-        annotate,
-        build_validation_outcome,
+        annotate_files,
         build_validation_remarks,
+        build_validation_summary,
         parse_reports,
         show_remarks,
     )
@@ -86,13 +86,13 @@ def validate_command(
             case _:
                 show_remarks(build_validation_remarks(validated, invocation.tool, files.environment), form, invocation)
 
-    wanted_reports.write(show, lambda: build_validation_outcome(validated))
+    wanted_reports.write(show, lambda: build_validation_summary(validated))
     print_warnings(validated.warnings)
     show(form)
     if form == "text" and detect_pipeline() == "github":
         from reconciler.operations.manifest_files import find_folder
 
-        annotate(build_validation_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
+        annotate_files(build_validation_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
     raise_verdict(validated.verdict)
 
 
@@ -224,7 +224,7 @@ def export_command(
     ] = 3,
     form: TextOrJson = "text",
 ) -> None:
-    """Write manifests of the resources of a cluster. The next plan adopts them; from object storage, recovers them."""
+    """Write manifests of a cluster's resources. The next plan adopts them; from object storage, recovers them."""
     from reconciler.cli.json.exports_json import EXPORT
     from reconciler.cli.output_files import check_folder
     from reconciler.cli.text.export_text import format_export, format_workspace_advice

@@ -74,7 +74,7 @@ class _VerbOptions:
     form: TextOrJson
 
 
-def _order_roles(
+def _change_roles(
     typed: _VerbOptions,
     verb: RoleVerb,
     *,
@@ -82,8 +82,7 @@ def _order_roles(
     timeout: str | None = None,
     keeps_diverged: bool = False,
 ) -> None:
-    """Run a command on mirrors; `yes` is `None` if it needs no confirmation."""
-    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
+    from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, change_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 
@@ -94,7 +93,7 @@ def _order_roles(
         is_dry_run=typed.dry_run,
     )
     choice = MirrorChoice(tuple(typed.addresses or ()), tuple(typed.links or ()))
-    confirm = None if yes is None else ask_before_change(word, "mirrors", yes=yes, form=typed.form)
+    confirm = None if yes is None else build_change_confirmation(word, "mirrors", yes=yes, form=typed.form)
     command = f"mirror {word}"
     with open_emergency(
         typed.acting, typed.files, typed.place, command, typed.form, is_dry_run=typed.dry_run
@@ -150,14 +149,14 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete mirrors now, with their records. For emergencies: the next plan creates those that a file declares."""
-    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
+    from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
     from reconciler.operations.mirrors.mirror_orders import delete_mirrors
 
     with open_emergency(acting, files, place, "mirror delete", form, is_dry_run=dry_run) as emergency:
         result = delete_mirrors(
             emergency,
             addresses,
-            confirm=ask_before_change("delete", "mirrors", yes=yes, form=form),
+            confirm=build_change_confirmation("delete", "mirrors", yes=yes, form=form),
             allow=tuple(allow or ()),
             is_dry_run=dry_run,
         )
@@ -172,7 +171,7 @@ def describe_command(
     addresses: Addresses,
     form: TextOrJson = "text",
 ) -> None:
-    """Show mirrors: state, lag and last fetched offset of each partition, problems, and the commands each accepts."""
+    """Show mirrors: state, lag and fetched offset by partition, problems, and accepted commands."""
     from reconciler.cli.json.mirrors_json import MIRROR_DESCRIPTION
     from reconciler.cli.text.mirrors_text import format_mirror_details
     from reconciler.operations.mirrors.mirror_views import describe_mirrors
@@ -192,7 +191,7 @@ def errors_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List problems: of links and their tasks, of mirrors that do not fetch, and of transitions that do not end."""
+    """List problems of links, their tasks, mirrors that do not fetch, and transitions that do not end."""
     from reconciler.cli.json.mirrors_json import MIRROR_ERRORS
     from reconciler.cli.text.mirrors_text import format_mirror_errors
     from reconciler.operations.mirrors.mirror_views import read_mirror_errors
@@ -214,7 +213,7 @@ def failover_command(
     form: TextOrJson = "text",
 ) -> None:
     """Turn mirrors into ordinary topics at once; records not yet copied are lost. Needs neither source nor state."""
-    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
+    _change_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
 
 
 @expand_bundles
@@ -231,7 +230,7 @@ def list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List the mirrors of clusters, also stopped ones, with their states and lags."""
+    """List the mirrors of clusters, including stopped ones, with states and lags."""
     from reconciler.cli.json.mirrors_json import MIRRORS
     from reconciler.cli.text.mirrors_text import format_mirrors
     from reconciler.operations.mirrors.mirror_views import list_mirrors
@@ -252,7 +251,7 @@ def pause_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop mirrors from fetching; their records stay readable."""
-    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
+    _change_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
 
 
 @expand_bundles
@@ -268,7 +267,7 @@ def promote_command(
     form: TextOrJson = "text",
 ) -> None:
     """Turn mirrors into ordinary topics without loss. Waits for lag 0, and needs both clusters."""
-    _order_roles(
+    _change_roles(
         _VerbOptions(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout
     )
 
@@ -290,7 +289,7 @@ def restore_command(
 ) -> None:
     """Turn original sources of stopped mirrors into their mirrors. Records that only the sources have are lost."""
     typed = _VerbOptions(files, acting, place, addresses, links, dry_run, form)
-    _order_roles(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
+    _change_roles(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
 
 
 @expand_bundles
@@ -304,7 +303,7 @@ def resume_command(
     form: TextOrJson = "text",
 ) -> None:
     """Resume paused mirrors where they stopped, and suspended reversals."""
-    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
+    _change_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
 
 
 @expand_bundles
@@ -321,10 +320,7 @@ def reverse_command(
 ) -> None:
     """Swap the roles of mirrors and their sources without loss, over a bidirectional link."""
     verb: RoleVerb = "reverse-and-pause" if pause else "reverse-and-start"
-    _order_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
-
-
-# Commands of `reconciler link`.
+    _change_roles(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
 
 LinkAddresses = Annotated[
@@ -423,11 +419,11 @@ def link_delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete links; the topics of their stopped mirrors stay. Refused while mirrors copy, unless --force is given."""
-    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
+    from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
     from reconciler.operations.mirrors.link_orders import order_links
     from reconciler.planning.orders import DeleteLinkOrder
 
-    confirm = ask_before_change("delete", "links", yes=yes, form=form)
+    confirm = build_change_confirmation("delete", "links", yes=yes, form=form)
     with open_emergency(acting, files, place, "link delete", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency,
@@ -447,7 +443,7 @@ def link_describe_command(
     addresses: LinkAddresses = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show links: state, fields, tasks, mirrors by state, problems, and the commands each accepts."""
+    """Show links: state, fields, tasks, mirrors by state, problems, and accepted commands."""
     from reconciler.cli.json.mirrors_json import LINK_DESCRIPTION
     from reconciler.cli.text.mirrors_text import format_link_details
     from reconciler.operations.mirrors.link_views import describe_links
@@ -467,7 +463,7 @@ def link_list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List the links of clusters, with their states and how many mirrors each has."""
+    """List the links of clusters, with states and numbers of mirrors."""
     from reconciler.cli.json.mirrors_json import LINKS
     from reconciler.cli.text.mirrors_text import format_links
     from reconciler.operations.mirrors.link_views import list_links
@@ -486,8 +482,8 @@ def link_pause_command(
     dry_run: DryRun = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Stop all mirrors of links from fetching, and all that the links sync. Records stay readable."""
-    _pause_links(acting, files, place, addresses, is_paused=True, is_dry_run=dry_run, form=form)
+    """Pause links: their mirrors stop fetching, and syncing stops. Records stay readable."""
+    _pause_or_resume_links(acting, files, place, addresses, is_paused=True, is_dry_run=dry_run, form=form)
 
 
 @expand_bundles
@@ -500,10 +496,10 @@ def link_resume_command(
     form: TextOrJson = "text",
 ) -> None:
     """Resume paused links. Mirrors that were paused by themselves stay paused."""
-    _pause_links(acting, files, place, addresses, is_paused=False, is_dry_run=dry_run, form=form)
+    _pause_or_resume_links(acting, files, place, addresses, is_paused=False, is_dry_run=dry_run, form=form)
 
 
-def _pause_links(
+def _pause_or_resume_links(
     acting: LeaseOptions,
     files: FileOptions,
     place: WorkspaceOptions,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
@@ -22,16 +21,16 @@ from reconciler.cli.options import (
     Yes,
     expand_bundles,
 )
-from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
+from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
 from reconciler.cli.present import print_result, raise_verdict
 from reconciler.cli.show import confirm_effects
-from reconciler.cli.text.lines import Line, make_line
+from reconciler.cli.text.lines import make_line
 from reconciler.cli.verbs import MigrationId, request_migration
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mount_orders import MountRequest, MountVerb
-    from reconciler.operations.clusters.mounts import ClusterMigration, MigrationVerb, Release
+    from reconciler.operations.clusters.mounts import MigrationVerb, Release
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.resources.mount import Phase
 
@@ -47,16 +46,8 @@ def cancel_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop a mount or unmount in progress, and undo it."""
-    from reconciler.cli.text.mounts_text import format_cancellation
-
-    _request_and_show(
-        by_state.build_site_options(files, place),
-        MigrationId(migration, cluster),
-        "cancel",
-        format_cancellation,
-        yes=yes,
-        form=form,
-    )
+    reach = by_state.build_site_options(files, place)
+    _request_and_show(reach, MigrationId(migration, cluster), "cancel", yes=yes, form=form)
 
 
 @expand_bundles
@@ -70,30 +61,18 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete the record of a planned, finished or cancelled migration."""
-    from reconciler.cli.text.mounts_text import format_record_deletion
-
-    _request_and_show(
-        by_state.build_site_options(files, place),
-        MigrationId(migration, cluster),
-        "delete",
-        format_record_deletion,
-        yes=yes,
-        form=form,
-    )
+    reach = by_state.build_site_options(files, place)
+    _request_and_show(reach, MigrationId(migration, cluster), "delete", yes=yes, form=form)
 
 
 def _request_and_show(
-    reach: SiteOptions,
-    which: MigrationId,
-    verb: MigrationVerb,
-    format_result: Callable[[ClusterMigration], list[Line]],
-    *,
-    yes: bool,
-    form: Literal["text", "json"],
+    reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> None:
     from reconciler.cli.json.mounts_json import MIGRATION
+    from reconciler.cli.text.mounts_text import format_cancellation, format_record_deletion
 
     done = request_migration(reach, which, verb, yes=yes, form=form)
+    format_result = format_cancellation if verb == "cancel" else format_record_deletion
     print_result(form, lambda: format_result(done), lambda: MIGRATION.build_row(done))
 
 
@@ -108,7 +87,7 @@ def list_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """List topics that can be mounted, are mounted or are being moved, with their owners."""
+    """List mountable, mounted and moving topics, with their owners."""
     from reconciler.cli.json.mounts_json import MOUNTS
     from reconciler.cli.text.mounts_text import format_mountable_topics
     from reconciler.operations.clusters.mounts import list_mounts
@@ -171,7 +150,7 @@ def status_command(
     cluster: Cluster = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show mounts and unmounts in progress: progress, what each waits for, and the commands that it accepts."""
+    """Show mounts and unmounts in progress, what each waits for, and the commands that it accepts."""
     from reconciler.cli.json.mounts_json import MOUNT_STATUS
     from reconciler.cli.text.mounts_text import format_migrations
     from reconciler.operations.clusters.mounts import read_mount_status
@@ -267,7 +246,7 @@ def _migrate(
 
     is_prepared = request.phase == "prepare"
     with open_emergency(acting, files, place, f"topic {request.verb}", form, is_dry_run=dry_run) as emergency:
-        confirm = ask_before_change(request.verb, "topics", yes=yes, form=form)
+        confirm = build_change_confirmation(request.verb, "topics", yes=yes, form=form)
         result = migrate_topics(emergency, request, confirm=confirm, is_dry_run=dry_run)
         prepared = [address for address in result.addresses if address not in result.failed]
         if is_prepared and prepared and form == "text" and not dry_run:

@@ -82,7 +82,7 @@ def alter_command(
     configs = parse_config_changes(set_, delete)
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
-    from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
+    from reconciler.cli.orders import build_loss_confirmation, open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace, parse_access_rule
     from reconciler.planning.orders import AlterNamespaceOrder
 
@@ -96,7 +96,7 @@ def alter_command(
         ),
     )
     with open_emergency(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
-        confirm = ask_before_loss("change", yes=yes, form=form)
+        confirm = build_loss_confirmation("change", yes=yes, form=form)
         show_order_result(change_namespace(emergency, order, confirm=confirm, is_dry_run=dry_run), "altered", form)
 
 
@@ -117,7 +117,7 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete a namespace with its topics now. Shows what would be deleted, then asks."""
-    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
+    from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import DeleteNamespaceOrder
 
@@ -126,7 +126,7 @@ def delete_command(
         result = change_namespace(
             emergency,
             order,
-            confirm=ask_before_change("delete", "resources", yes=yes, form=form),
+            confirm=build_change_confirmation("delete", "resources", yes=yes, form=form),
             allow=tuple(allow or ()),
             is_dry_run=dry_run,
         )

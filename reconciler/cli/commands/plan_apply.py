@@ -64,13 +64,13 @@ def plan_command(
     from reconciler.cli.output_files import check_output
 
     invocation = place.read_invocation()
-    from reconciler.cli.reports import build_plan_outcome, parse_reports
-    from reconciler.cli.show import open_phase_line, print_apply_command, show_planned, warn_about_plan
+    from reconciler.cli.reports import build_plan_summary, parse_reports
+    from reconciler.cli.show import open_phase_line, print_apply_command, show_plan_result, warn_about_plan
     from reconciler.operations.plan import parse_fail_on, plan
 
     def make_plan() -> PlanResult:
         with open_phase_line() as line_of_phases:
-            return plan(line_of_phases.report_progress(invocation), chosen.build_select(), out=file)
+            return plan(line_of_phases.wrap_invocation(invocation), chosen.build_select(), out=file)
 
     wanted_reports = parse_reports(report, form, "plan", invocation, chosen.environment)
     with wanted_reports.report_errors():
@@ -79,10 +79,10 @@ def plan_command(
         planned = make_plan()
     verdict = planned.verdict(fails)
     wanted_reports.write(
-        lambda form_of_report: show_planned(planned, form_of_report), lambda: build_plan_outcome(planned, verdict)
+        lambda form_of_report: show_plan_result(planned, form_of_report), lambda: build_plan_summary(planned, verdict)
     )
     warn_about_plan(planned)
-    show_planned(planned, form)
+    show_plan_result(planned, form)
     if file is not None:
         print_apply_command(file)
     raise_verdict(build_printed_block_error(planned.plan) if isinstance(verdict, BlockedError) else verdict)
@@ -146,7 +146,7 @@ def apply_command(
             approved_digest=digest,
             approved_in=None if approved_in is None else at.build_forge_request(_parse_pull_request(approved_in)),
         )
-        return apply(before.report_progress(place.read_invocation()), chosen.build_select(), options, hooks)
+        return apply(before.wrap_invocation(place.read_invocation()), chosen.build_select(), options, hooks)
 
     run_with_dialog(
         do,
@@ -158,7 +158,7 @@ def apply_command(
 
 
 def _parse_pull_request(text: str) -> int | None:
-    """Parse a pull request's number; `None` means the pipeline's pull request."""
+    """Parse a pull request's number; `None` means that of the pipeline."""
     if text == "auto":
         return None
     if text.isascii() and text.isdecimal() and int(text) > 0:
@@ -183,7 +183,7 @@ def destroy_command(
         from reconciler.operations.apply import DestroyOptions, destroy
 
         options = doing.build_options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
-        return destroy(before.report_progress(place.read_invocation()), chosen.build_select(), options, hooks)
+        return destroy(before.wrap_invocation(place.read_invocation()), chosen.build_select(), options, hooks)
 
     run_with_dialog(do, doing, question="Destroy this?", is_approved=doing.yes)
 
@@ -232,10 +232,10 @@ def drift_command(
         ),
     ] = None,
 ) -> None:
-    """Show changes that were made on the clusters since the last apply. Changes nothing; exits 3 if there are any.
+    """Show changes made on the clusters since the last apply. Changes nothing; exits 3 if there are any.
 
-    --issue opens, updates and closes one issue for each workspace and environment, with the patch of --accept and the
-    owners that CODEOWNERS names. --webhook sends `{"text": …}`, as Slack takes it; with --issue only when that changes.
+    --issue maintains one issue per workspace and environment, with the patch of --accept and the owners in CODEOWNERS.
+    --webhook sends `{"text": …}`, as Slack takes it; with --issue, only when the issue changes.
     """
     if accept:
         if fail_on or known is not None or form != "text" or issue or webhook or report or metrics is not None:
@@ -245,8 +245,8 @@ def drift_command(
         _print_patch(chosen, place, accept)
         return
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.reports import DriftReport, build_drift_outcome, parse_reports
-    from reconciler.cli.show import open_phase_line, show_drifted, warn_about_drift
+    from reconciler.cli.reports import DriftReport, build_drift_summary, parse_reports
+    from reconciler.cli.show import open_phase_line, show_drift, warn_about_drift
     from reconciler.operations.drift import drift
 
     invocation = place.read_invocation()
@@ -271,7 +271,7 @@ def drift_command(
 
     def find_drift() -> DriftResult:
         with open_phase_line() as line_of_phases:
-            seen = line_of_phases.report_progress(invocation)
+            seen = line_of_phases.wrap_invocation(invocation)
             return drift(seen, chosen.build_select(), fail_on=tuple(fail_on or ()), known=known)
 
     wanted_reports = parse_reports(report, form, "drift", invocation, chosen.environment)
@@ -279,10 +279,10 @@ def drift_command(
         filed = open_report()
         drifted = find_drift()
     wanted_reports.write(
-        lambda form_of_report: show_drifted(drifted, form_of_report), lambda: build_drift_outcome(drifted)
+        lambda form_of_report: show_drift(drifted, form_of_report), lambda: build_drift_summary(drifted)
     )
     warn_about_drift(drifted)
-    show_drifted(drifted, form)
+    show_drift(drifted, form)
     if metrics is not None:
         from reconciler.cli.metrics_file import format_metrics, write_metrics_file
         from reconciler.operations.metrics import build_drift_result_metrics
@@ -296,7 +296,6 @@ def drift_command(
 
 
 def _print_patch(chosen: SelectOptions, place: WorkspaceOptions, patterns: Sequence[str]) -> None:
-    """Print the patch, and notes about it on standard error."""
     from reconciler.operations.drift_patch import accept
 
     accepted = accept(place.read_invocation(), chosen.build_select(), patterns)
@@ -341,13 +340,13 @@ def run_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Run the data pipeline: mirrors to their sources' ends, then what clusters do to themselves.
+    """Run the data pipeline: copy mirrors to their sources' ends, then maintain the clusters.
 
-    Closed segments are uploaded to object storage and may leave the local tier; what expired goes on both tiers; keys
-    are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
+    Maintenance uploads closed segments to object storage, deletes expired records from both tiers, compacts keys,
+    merges small remote segments, and compares object storage with the clusters (scrub).
 
     JOBS: mirror, migrations, deletions, disablings, recoveries, rewrites, transactions, roll, upload, scrub, retention,
-    compact, merge, metadata, sweep, replicas; several with commas between.
+    compact, merge, metadata, sweep, replicas; separate several with commas.
     """
     if once == (interval is not None):
         raise UsageError("run needs --once or --interval", hint="Write: reconciler run --once, or --interval 30s")

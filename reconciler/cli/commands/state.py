@@ -189,7 +189,7 @@ def rollback_plan_command(
     from dataclasses import replace
 
     from reconciler.cli.output_files import check_output
-    from reconciler.cli.show import print_apply_command, show_planned, warn_about_plan
+    from reconciler.cli.show import print_apply_command, show_plan_result, warn_about_plan
     from reconciler.operations.state_views import plan_rollback
 
     file = None if out is None else check_output("--out", out, "a saved plan")
@@ -198,7 +198,7 @@ def rollback_plan_command(
     )
     planned = plan_rollback(place.read_invocation(), select, serial, out=file)
     warn_about_plan(planned)
-    show_planned(planned, form)
+    show_plan_result(planned, form)
     if file is not None:
         print_apply_command(file)
     raise_verdict(planned.verdict())
@@ -230,7 +230,7 @@ def unlock_command(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Take the lease from a run that died. With RUN at once; without, only if nothing moves for a whole lease."""
+    """Take the lease from a run that died. Without RUN, only if it is not renewed in time."""
     from reconciler.cli.json.states_json import STATE_UNLOCK
     from reconciler.cli.text.states_text import format_unlock
     from reconciler.operations.state_edit import state_unlock

@@ -55,7 +55,7 @@ def alter_command(
     configs = parse_config_changes(set_, delete)
     if not configs and partitions is None:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
-    from reconciler.cli.orders import ask_before_loss, open_emergency, show_order_result
+    from reconciler.cli.orders import build_loss_confirmation, open_emergency, show_order_result
     from reconciler.operations.clusters.topic_orders import change_topic
     from reconciler.planning.orders import AlterTopicOrder
     from reconciler.resources.address import Address
@@ -63,7 +63,7 @@ def alter_command(
     with open_emergency(acting, files, place, "topic alter", form, is_dry_run=dry_run) as emergency:
         order = AlterTopicOrder(Address(address), configs, partitions)
         result = change_topic(
-            emergency, order, confirm=ask_before_loss("change", yes=yes, form=form), is_dry_run=dry_run
+            emergency, order, confirm=build_loss_confirmation("change", yes=yes, form=form), is_dry_run=dry_run
         )
         show_order_result(result, "altered", form)
 
@@ -116,14 +116,14 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete topics now, with their records. For emergencies: the next plan creates those that a file declares."""
-    from reconciler.cli.orders import ask_before_change, open_emergency, show_order_result
+    from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
     from reconciler.operations.clusters.topic_orders import delete_topics
 
     with open_emergency(acting, files, place, "topic delete", form, is_dry_run=dry_run) as emergency:
         result = delete_topics(
             emergency,
             addresses,
-            confirm=ask_before_change("delete", "topics", yes=yes, form=form),
+            confirm=build_change_confirmation("delete", "topics", yes=yes, form=form),
             allow=tuple(allow or ()),
             is_dry_run=dry_run,
         )
@@ -178,7 +178,7 @@ def consume_command(
         bool, Option("--skip-missing", help="Skip offsets whose object is missing or damaged, and list them.")
     ] = False,
 ) -> None:
-    """Read the records of one topic, or of all that match, up to the end at the start of the command."""
+    """Read the records of one topic, or of all that match, up to their ends at the command's start."""
     from reconciler.cli.output_files import KINDS, check_output
     from reconciler.operations.clusters.consume import ConsumeOptions, consume
     from reconciler.operations.steps.runner import Stop
@@ -219,7 +219,7 @@ def describe_command(
     is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Describe one topic: its partitions, offsets and brokers, its configs and where they come from."""
+    """Describe one topic: partitions with offsets and brokers, and configs with origins."""
     from reconciler.cli.json.clusters_json import TOPIC
     from reconciler.cli.text.topics_text import format_topic
     from reconciler.operations.clusters.topics import describe_topic
@@ -289,7 +289,7 @@ def produce_command(
     ] = None,
 ) -> None:
     """Write records from a file or standard input into a topic."""
-    from reconciler.cli.progress import show_counts
+    from reconciler.cli.progress import open_count_reporter
     from reconciler.operations.clusters.consume import ProduceOptions, produce
 
     options = ProduceOptions(
@@ -300,7 +300,7 @@ def produce_command(
         partition=partition,
     )
     try:
-        with show_counts("producing") as report:
+        with open_count_reporter("producing") as report:
             made = produce(
                 by_state.build_site_options(files, place), address, options, stdin=open_binary_stdin(), report=report
             )
@@ -324,7 +324,7 @@ def profile_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Read all records of a topic in Spark: skew, sizes, keys, gaps, and what compaction or retention would free."""
+    """Profile a topic's records in Spark: skew, sizes, keys, gaps, and what compaction or retention would free."""
     from reconciler.operations.clusters.topics import profile_topic
     from reconciler.operations.steps.runner import Stop
 
@@ -359,7 +359,7 @@ def storage_command(
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show the size of topics on local disk and in object storage: of one topic by partition, of several in total."""
+    """Show topics' sizes on local disk and in object storage; for one topic by partition."""
     patterns = addresses or []
     if len(patterns) == 1 and "*" not in patterns[0]:
         from reconciler.cli.json.clusters_json import STORAGE

@@ -130,7 +130,7 @@ def _build_action_entry(row: PlanRow) -> PageRow:
 
 
 def read_action_owner(action: Action) -> str:
-    """Return the owner in the labels of an action's resource, or ""."""
+    """Return the owner label of an action's resource, or ""."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             resource = action.after
@@ -233,7 +233,7 @@ def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str)
 def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[PageRow]:
     """Yield the rows of drifted fields.
 
-    An update that only reverts drift has no other row; the drift row gets its key.
+    An update that only reverts drift has no row; the drift row gets its key.
     """
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     shown = {row.action.id for row in rows if row.action is not None}

@@ -1,6 +1,6 @@
 """Model and rendering of a self-contained HTML page.
 
-Its script only filters and unfolds rows. A content security policy permits no other script or style.
+Its script only filters and unfolds rows; a content security policy permits nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]
-"""Sign, path and values of a field; a missing value is `None`."""
+"""Sign, path and values of a field; `None` for a missing value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PageRow:
     name: str
     what: tuple[str, ...] = ()
     key: str = ""
-    """Id of the row, which `after` of other rows contains."""
+    """Id of the row, which other rows name in `after`."""
     kind: str = ""
     cluster: str = ""
     owner: str = ""
@@ -49,12 +49,11 @@ class PageRow:
     commit: str = ""
     after: tuple[str, ...] = ()
     source: str | None = None
-    """File and line: `manifests/topics.yaml:88`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows under a heading, unless `title` is empty."""
+    """Rows, under a heading if `title` is not empty."""
 
     title: str
     entries: tuple[PageRow, ...]
@@ -69,7 +68,6 @@ class PageSection:
     groups: tuple[RowGroup, ...]
     hint: str = ""
     is_open: bool = False
-    """Whether the section is unfolded."""
 
     @property
     def count(self) -> int:
@@ -84,7 +82,7 @@ class PageFact:
     label: str
     value: str
     whole: str = ""
-    """Full text of a shortened `value`."""
+    """Full text if `value` is shortened."""
     is_commit: bool = False
 
 
@@ -93,7 +91,7 @@ class Report:
     """Content of a page."""
 
     title: str
-    """Title, in which `{}` stands for the subject."""
+    """Title, with `{}` for the subject."""
     subject: str
     lead: str
     facts: tuple[PageFact, ...]
@@ -140,10 +138,7 @@ def _hash_for_csp(text: str) -> str:
 
 
 def render_page(report: Report, forge: Forge | None = None) -> bytes:
-    """Render the page; equal reports give equal bytes.
-
-    `forge` supplies URLs of files and commits.
-    """
+    """Render the page; equal reports give equal bytes. `forge` supplies URLs."""
     style, script = _read_asset("page.css"), _read_asset("page.js")
     sources = f"default-src 'none'; style-src {_hash_for_csp(style)}; script-src {_hash_for_csp(script)}"
     policy = f"{sources}; base-uri 'none'; form-action 'none'"
@@ -177,7 +172,7 @@ def render_page(report: Report, forge: Forge | None = None) -> bytes:
 
 
 def escape_html(words: str) -> str:
-    """Escape text for HTML, and escape commands for CI runners."""
+    """Escape text for HTML and CI runners."""
     # after `escape`, whose entities such as `&#x27;` contain #
     return escape(escape_invisible(words)).replace("##", "&#35;&#35;")
 
@@ -297,12 +292,12 @@ def format_workspace_title(workspace: str, environment: str | None) -> str:
 
 
 def read_owner_label(labels: Mapping[str, Any] | None) -> str:
-    """Return the label `owner`, or `team`, or ""."""
+    """Return the label `owner`, else `team`, else ""."""
     values = labels or {}
     return str(values.get("owner") or values.get("team") or "")
 
 
 def build_cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
-    """Build the cells of a field from its old and new value."""
+    """Build the cells of a field from old and new value."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

@@ -27,9 +27,9 @@ JsonObject: TypeAlias = dict[str, Any]
 class JsonForm:
     """Keys of a JSON object in order, each with the attribute or function that supplies its value.
 
-    An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`. The path `.` is the record
-    itself. `None` on a path makes the item null. A function computes an item from the record. A nested form applies to
-    the records in the item. A trailing `?` gives the item a default in the schema.
+    An item is an attribute path (`seen.link`) whose last name is the key, or `key=path`; `.` is the record. `None` on a
+    path makes the item null. A nested form applies to records in the item. A trailing `?` gives the item a default in
+    the schema.
     """
 
     record: type
@@ -78,7 +78,7 @@ def build_default_form(record: type) -> JsonForm:
 
 @cache
 def list_keys(form: JsonForm) -> tuple[FormKey, ...]:
-    """List the keys of a form; a form without items has the record's fields."""
+    """List a form's keys; without items, the fields of the record."""
     if form.items:
         return tuple(map(_parse_item, form.items))
     return tuple(

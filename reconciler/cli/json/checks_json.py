@@ -48,7 +48,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What `plan` and `drift` print with `--format json` instead of their result, if they have none."""
+    """What `plan` and `drift` print with `--format json` instead of a result."""
 
     exit_code: int
     error: str
@@ -111,7 +111,7 @@ class Difference:
 
     item: DriftItem
     fails: bool
-    """Whether it is among the findings that make the command exit 3."""
+    """Whether the command exits 3 because of the finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class DriftSummary:
     pending: int = 0
     blocked: int = 0
     ignored: int = 0
-    """Findings that a reviewed rule ignores; they count in their class, too."""
+    """Findings that a reviewed rule ignores; they also count in their class."""
 
 
 def _count_findings(drifted: DriftResult) -> DriftSummary:

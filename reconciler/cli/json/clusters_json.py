@@ -39,7 +39,7 @@ class StoredPartition:
 
     held: PartitionStorage
     remote: RemotePartition | None
-    """Null: nothing was ever uploaded, or it is hidden."""
+    """Null if nothing was ever uploaded, or if it is hidden."""
 
 
 def _list_partitions(topic: TopicStorage) -> tuple[StoredPartition, ...]:
@@ -252,7 +252,7 @@ class Base64:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Upper limit of what another retention would free: platforms remove whole segments."""
+    """Upper limit of what another retention would free; platforms remove whole segments."""
 
     records: int
     bytes: int

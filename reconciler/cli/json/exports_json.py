@@ -25,7 +25,7 @@ class PartitionEnd:
     partition: int
     start: int
     end: int
-    """The next offset to be uploaded; records from this offset on are lost."""
+    """The end of the uploaded records; later records are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class ExportedResource:
     address: str
     recovery: Recovery | None
     comes_back_empty: bool = False
-    """A topic without records in object storage, which has its definition only."""
+    """Whether object storage has the topic's definition but no records."""
     former_id: str | None = None
-    """The resource's id on the lost cluster; a new resource gets a new id."""
+    """The resource's id on the lost cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PartAge:
 
     part: MetadataPart
     age_ms: int
-    """The time since the part was written: later changes are lost."""
+    """The time since the part was written; later changes are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _list_ends(recovery: Recovery) -> tuple[PartitionEnd, ...]:
 
 
 def _build_metadata(exported: ExportResult) -> StoredMetadata | None:
-    """Metadata in object storage. Null: not requested, or nothing is stored."""
+    """Metadata in object storage; null if not requested or not stored."""
     cluster = exported.archives.metadata
     if cluster is None:
         return None
@@ -193,7 +193,7 @@ class ImportedResource:
 
     address: str
     source: str | None
-    """File and line of its declaration in the other tool's files. Null: several places declare it."""
+    """File and line in the other tool's files; null if several declare it."""
 
 
 def _list_imported(imported: ImportResult) -> tuple[ImportedResource, ...]:

@@ -20,7 +20,7 @@ class OwnerShown:
     workspace: str
     environment: str | None
     lineage: str
-    """Id of its state, which never changes."""
+    """Permanent id of its state."""
     state: str
     """URL of its state, without credentials."""
     ours: bool

@@ -36,12 +36,12 @@ def list_unread(answer: MountList | MountStatus | MirrorList | MirrorErrors | Li
 
 
 def _read_row_namespace(row: MountRow) -> str:
-    """Namespace in the topic's name. Empty: the default namespace."""
+    """Namespace in the topic's name; empty for the default namespace."""
     return split_name(row.name)[0]
 
 
 def _read_namespace(topic: Migrant) -> str:
-    """Namespace in the topic's name. Empty: the default namespace."""
+    """Namespace in the topic's name; empty for the default namespace."""
     return split_name(topic.full_name)[0]
 
 

@@ -21,7 +21,7 @@ from reconciler.applying.events import (
     RunRecovered,
     Summary,
 )
-from reconciler.cli.errors import describe_unexpected
+from reconciler.cli.errors import describe_unexpected_error
 from reconciler.cli.json.base import Item, JsonForm, define_document, format_document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric, Sample
@@ -41,11 +41,11 @@ class FailedCommand:
     error: str
     hint: str
     stale: ApprovalCheck | None = None
-    """With exit code 6: the approved actions and the current ones."""
+    """With exit code 6, the approved and the current actions."""
 
 
 def _read_engine(record: Progress | ActionDone | Summary | PassResult) -> str | None:
-    """Where jobs ran: `in process`, or Spark and its master. Null: no task ran."""
+    """Where jobs ran: `in process`, or Spark and its master; null if no task ran."""
     return record.ran.engine or None
 
 
@@ -115,7 +115,7 @@ def format_event(event: Event | OrderResult | FailedCommand) -> bytes:
 def format_error_event(error: BaseException) -> bytes:
     """Format a failed command's last line of JSON."""
     if not isinstance(error, ReconcilerError):
-        return format_event(FailedCommand(*describe_unexpected(error)))
+        return format_event(FailedCommand(*describe_unexpected_error(error)))
     stale = error.held if isinstance(error, ChangedPlanError) else None
     return format_event(FailedCommand(error.exit_code, error.message, error.hint, stale))
 

@@ -95,7 +95,7 @@ class Location(_SarifModel):
 
 
 class Fingerprints(_SarifModel):
-    """Ids that are stable from run to run: under the name that code scanning reads, and under the tool's own."""
+    """Ids that are stable across runs, for code scanning and under the tool's own name."""
 
     primary_location_line_hash: str
     ours: str = Field(serialization_alias="reconciler/v1")
@@ -150,10 +150,7 @@ class SarifDocument(_SarifModel):
 
     @classmethod
     def from_remarks(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
-        """Convert errors and warnings, but no notes, to SARIF.
-
-        `prefix` is the workspace's path in the repository: `topics/`.
-        """
+        """Convert errors and warnings to SARIF. `prefix` is the workspace's path in the repository: `topics/`."""
         rows = [row for row in remarks.rows if row.level != "note"]
         reported = rows[:MOST_RESULTS]
         rules = sorted({row.rule for row in rows})
@@ -198,7 +195,6 @@ def _build_result(row: Remark, index: int, prefix: str) -> Result:
 
 
 def _parse_location(source: str | None, prefix: str) -> PhysicalLocation:
-    """Parse a position such as `manifests/topics.yaml:88:3`; the column is optional."""
     position = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
     file, line = (position["file"], max(1, int(position["line"]))) if position else (_WITHOUT_PLACE, 1)
     uri = quote(f"{prefix}{file}", safe="/", errors="surrogatepass")
@@ -212,7 +208,6 @@ def _escape_markup(text: str) -> str:
 
 
 def _format_rule_title(rule: str) -> str:
-    """Format a rule's title: `danger-partitions-increase` becomes `Danger: partitions increase`."""
     group, _, rest = rule.partition("-")
     words = rest.replace("-", " ")
     return f"{group.capitalize()}: {words}" if words else group.capitalize()

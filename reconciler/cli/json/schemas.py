@@ -132,7 +132,7 @@ def build_schema_files() -> Mapping[str, bytes]:
 
 
 def _build_schema(name: str, output: JsonForm | tuple[JsonForm, ...] | type[BaseModel]) -> dict[str, Any]:
-    """Build a schema; every key is required, because absent values are null."""
+    """Build a schema; all keys are required, because absent values are null."""
     model = (
         _join_events(output)
         if isinstance(output, tuple)
@@ -262,7 +262,7 @@ def _load_type_imports(module: str) -> dict[str, Any]:
             if isinstance(line, (ast.Import, ast.ImportFrom)):
                 try:
                     exec(compile(ast.Module([line], []), module, "exec"), names)  # noqa: S102 - our own imports
-                except ImportError:  # an optional library such as pyarrow; documents do not use its types
+                except ImportError:  # Documents do not use types of optional libraries such as pyarrow.
                     names |= {alias.asname or alias.name: Any for alias in line.names}
     return names
 

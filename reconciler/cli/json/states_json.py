@@ -45,13 +45,13 @@ STATE_REMOVAL: Final = define_document(
 
 
 def _list_in_doubt(unlocked: UnlockResult) -> tuple[str, ...] | None:
-    """Ids of the actions in doubt. Null: the files of the run cannot be read."""
+    """Ids of the actions in doubt; null if the run's files cannot be read."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.in_doubt if doubt.unreadable is None else None
 
 
 def _list_not_started(unlocked: UnlockResult) -> tuple[str, ...] | None:
-    """Ids of the actions that were not started."""
+    """Ids of the actions that did not start."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.left if doubt.unreadable is None else None
 
@@ -70,7 +70,7 @@ STATE_UNLOCK: Final = define_document(
 
 
 def _list_problems(repaired: StateRepair) -> tuple[str, ...]:
-    """Problems found; if empty, there was nothing to repair, and all other fields are null."""
+    """Problems found; if empty, all other fields are null."""
     return repaired.repair.problems if repaired.repair else ()
 
 

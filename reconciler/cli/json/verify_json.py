@@ -15,7 +15,7 @@ def _format_digest(side: PartitionSide) -> str:
 
 
 def _is_deep(verified: LinkComparison) -> bool:
-    """Whether every record was read, instead of stored digests."""
+    """Whether all records were read, instead of stored digests."""
     return any(mirror.comparison.is_deep for mirror in verified.mirrors)
 
 

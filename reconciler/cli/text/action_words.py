@@ -204,7 +204,7 @@ def list_role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Itera
 
 
 def format_lag(estimate: Estimate) -> str:
-    """Format a mirror's lag in offsets and the estimated time to copy them."""
+    """Format a mirror's lag in offsets, and the estimated time to copy it."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
         return "lag unknown" + (f": {cost.unknown}" if cost is not None else "")
@@ -376,7 +376,7 @@ def _name_readers(estimate: Estimate) -> str:
 
 
 def format_mounts(done: Iterable[Action], most: int) -> Iterator[Line]:
-    """Format up to `most` mounted and unmounted topics."""
+    """Format at most `most` mounted and unmounted topics."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
         yield make_line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
@@ -471,7 +471,7 @@ def format_headline(action: Action) -> str:
 
 
 def list_headlines(action: Action) -> list[str]:
-    """Format an action's effect, with a line for each changed value inside a list."""
+    """Format an action's effect, with a line per change inside a list."""
     if isinstance(action, Create):
         return [summarize_resource(action.after), *list_details(action.after)]
     if isinstance(action, Update):
@@ -507,7 +507,6 @@ def summarize_resource(resource: Resource) -> str:
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
-            # mirrors have separate lines
             prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
@@ -522,7 +521,7 @@ def summarize_resource(resource: Resource) -> str:
 
 
 def list_details(resource: Resource) -> list[str]:
-    """List the fields that `summarize_resource` omits or only counts."""
+    """List fields that `summarize_resource` omits or counts."""
     fields = list_fields(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)

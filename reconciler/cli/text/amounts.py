@@ -55,7 +55,7 @@ def is_nested(before: object, after: object) -> bool:
 def list_leaf_changes(name: str, before: object, after: object) -> list[LeafChange]:
     """List the changes between two nested values: `filters[3].name: d → dd`.
 
-    Order in lists is ignored: equal items are dropped, and the most similar others are paired. Indexes refer to the new
+    Order in lists is ignored: equal items are dropped, the most similar others are paired. Indexes refer to the new
     list; removed items have none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -99,7 +99,7 @@ def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[i
 
 
 def _pair_alike(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Pair the most similar removed and added items; position decides between equals."""
+    """Pair the most similar removed and added items, equally similar ones by position."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
@@ -157,7 +157,6 @@ _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _MAX_CONFIGS: Final = 3
 _REORDERED: Final = "in another order"
 _LONG_NUMBER: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
-"""A number of at least five digits, with its unit."""
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
 
@@ -195,7 +194,7 @@ def format_field_change(path: str, before: Value | list[object], after: Value | 
 
 
 def format_field_sides(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
-    """Format both values; a long number determines the unit of both."""
+    """Format both values in the same unit, that of a long number."""
     texts = [format_field_value(path, before), format_field_value(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
@@ -210,7 +209,7 @@ def format_field_sides(path: str, before: Value | list[object], after: Value | l
 
 
 def format_changes(change: Change) -> list[str]:
-    """Format a changed field as one text for each changed value inside it."""
+    """Format a changed field as one text per change inside it."""
     if not is_nested(change.before, change.after):
         return [format_change(change)]
     name = format_field_name(change.path)

@@ -1,4 +1,4 @@
-"""Drift as text, Markdown, an issue, a chat message and JUnit."""
+"""Drift as text, Markdown, issue, chat message and JUnit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from reconciler.cli.text.markdown import (
     LIMIT,
     NamedLine,
     build_fold,
-    code_cell,
-    code_span,
     fence_block,
     fit_names,
+    format_code_cell,
+    format_code_span,
+    format_table_row,
     group_addresses,
-    table_row,
 )
 from reconciler.cli.text.remarks import Remark, Remarks, build_error_remark, format_junit, sort_remarks
 from reconciler.forges.protocol import Marker
@@ -109,7 +109,7 @@ def format_drift_finding(finding: DriftItem) -> str:
 
 
 def format_drift_comment(drifted: DriftResult) -> str:
-    """Format a comment of at most `LIMIT` bytes; shorten failing findings last."""
+    """Format a comment of at most `LIMIT` bytes; failing findings are shortened last."""
     text = ""
     for parts in _list_comment_forms(drifted):
         text = "\n".join(parts) + "\n"
@@ -119,7 +119,6 @@ def format_drift_comment(drifted: DriftResult) -> str:
 
 
 def _list_comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
-    """Yield ever shorter comments; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
@@ -141,7 +140,7 @@ def _format_head(drifted: DriftResult) -> list[str]:
     errors = [pluralize(len(drifted.errors), "error")] if drifted.errors else []
     return [
         Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
-        f"### Drift of {code_span(name)}",
+        f"### Drift of {format_code_span(name)}",
         "",
         f"**{' · '.join([texts or 'nothing found', *errors])}**",
         "",
@@ -150,7 +149,8 @@ def _format_head(drifted: DriftResult) -> list[str]:
 
 def _format_errors(drifted: DriftResult) -> list[str]:
     lines = [
-        f"- {code_span(error.source or error.address or 'workspace')} {code_span(f'{error.message}. {error.hint}')}"
+        f"- {format_code_span(error.source or error.address or 'workspace')} "
+        f"{format_code_span(f'{error.message}. {error.hint}')}"
         for error in drifted.errors
     ]
     return ["#### Not compared", "", *lines, ""] if lines else []
@@ -158,7 +158,9 @@ def _format_errors(drifted: DriftResult) -> list[str]:
 
 def _format_finding_table(fails: Sequence[DriftItem]) -> list[str]:
     lines = [
-        table_row((finding.kind, code_cell(finding.address), code_cell(format_drift_finding(finding))))
+        format_table_row(
+            (finding.kind, format_code_cell(finding.address), format_code_cell(format_drift_finding(finding)))
+        )
         for finding in fails
     ]
     return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
@@ -178,12 +180,12 @@ _SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
-    """Format an issue: findings, owners of files, and a patch that accepts the drift."""
+    """Format an issue with findings, file owners, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
     if drifted.failing:
-        parts += ["", *(f"- {code_span(add_typed_options(way))}" for way in drifted.next_steps)]
+        parts += ["", *(f"- {format_code_span(add_typed_options(way))}" for way in drifted.next_steps)]
     accepted = remedy.accepted
     if accepted is not None and accepted.patch:
         parts += ["", "This patch takes it into the files:"]
@@ -192,16 +194,16 @@ def format_drift_issue(drifted: DriftResult, remedy: DriftRemedy) -> str:
         if is_short and all(escape_invisible(text) == text for text in lines):
             parts += ["", *build_fold("The patch, for git apply", fence_block("diff", lines))]
         else:
-            command = code_span(add_typed_options("reconciler drift --accept '*' > accept.patch"))
+            command = format_code_span(add_typed_options("reconciler drift --accept '*' > accept.patch"))
             why = "has characters that cannot be shown here" if is_short else "is too long for here"
             parts[-1] = f"The patch that takes it into the files {why}: {command}"
     if accepted is not None and accepted.notes:
-        parts += ["", *(f"- {code_span(note)}" for note in accepted.notes[:_MAX_FINDINGS])]
+        parts += ["", *(f"- {format_code_span(note)}" for note in accepted.notes[:_MAX_FINDINGS])]
     return format_drift_comment(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
 
 
 def format_chat_message(drifted: DriftResult, link: str) -> str:
-    """Format a chat message: count, first findings, and a link."""
+    """Format count, first findings, and a link."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing

@@ -29,7 +29,7 @@ _MAX_FILES: Final = 8
 _PLURALS: Final = {"policy": "policies"}
 _MANY_NAMESPACES: Final = 10
 _FEW_TOPICS: Final = 5
-"""Minimum average of topics per namespace; below it, an export has many small files."""
+"""Average topics per namespace below which an export has many small files."""
 _NOT_KEPT: Final = (
     "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
     "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster stores "
@@ -64,7 +64,7 @@ def format_export(exported: ExportResult) -> list[Line]:
 
 
 def format_workspace_advice(exported: ExportResult, folder: str) -> Iterator[Line]:
-    """Format advice after exporting a workspace; `folder` is relative to the current directory."""
+    """Format advice after exporting a workspace; `folder` is relative to the working folder."""
     if not exported.files:
         return
     counts = Counter(map(kind_of, exported.addresses))
@@ -168,7 +168,7 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
 def format_import(imported: ImportResult) -> list[Line]:
-    """Format imported resources, omissions, fields without a manifest equivalent, and written files."""
+    """Format imported resources, omissions, fields that manifests lack, and written files."""
     return [
         *_format_addresses(imported.addresses),
         *_format_left_out(imported.left_out),
@@ -178,7 +178,6 @@ def format_import(imported: ImportResult) -> list[Line]:
 
 
 def _format_addresses(addresses: Sequence[Address]) -> Iterator[Line]:
-    """Yield each address, or the number of each kind if there are many."""
     if len(addresses) <= _MAX_ROWS:
         yield from (make_line(Span("+ ", Tone.ADD), address) for address in addresses)
         return
@@ -200,7 +199,7 @@ def _format_left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 
 def _format_inexpressible_import(lost: Sequence[NotImported]) -> Iterator[Line]:
-    """Format each reason once, because it may apply to thousands of topics."""
+    """Format each reason once; it may apply to thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
         alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)

@@ -10,7 +10,7 @@ from reconciler.cli.text.amounts import format_field_value, format_quota_usage
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, align_rows, make_line, make_table
 from reconciler.cli.text.markdown import escape_mermaid_label
 from reconciler.cli.text.sections import format_drift_change, format_waiting
-from reconciler.cli.text.topics_text import DEFAULT_ORIGINS, count_hidden_defaults, format_acl_table
+from reconciler.cli.text.topics_text import DEFAULT_ORIGINS, format_acl_table, format_hidden_defaults
 from reconciler.operations.steps.effective import TieringRow, list_own_rules
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
@@ -28,12 +28,12 @@ _ABSENT_MARK: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Field that only manifests have; states record mirrors separately."""
+"""Field of manifests; states record mirrors separately."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
-    """Format a single resource by field, or a table."""
+    """Format one resource by field, or a table."""
     if one:
         return [part for row in rows for part in format_resource(row)]
     if not rows:
@@ -55,7 +55,7 @@ def format_resources(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
 
 
 def format_resource(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
-    """Format a resource by field; `origins` adds the origin of each value."""
+    """Format a resource by field, with values' `origins`."""
     sides = [
         list_resource_fields(shown.desired),
         list_resource_fields(shown.recorded.resource if shown.recorded else None),
@@ -82,7 +82,7 @@ def format_explanation(explained: ExplainedResource, *, is_whole: bool = False) 
         keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in DEFAULT_ORIGINS]
         acting = [(key, format_value(key, explained.effective[key]), places[key]) for key in keys]
         lines += [EMPTY, *make_table(("config", "acts as", "comes from"), acting)] if acting else []
-        lines += count_hidden_defaults(len(explained.effective) - len(keys))
+        lines += format_hidden_defaults(len(explained.effective) - len(keys))
     lines += _format_tiering(explained)
     lines += format_acl_table(explained.acls)
     for action in explained.actions:
@@ -226,7 +226,7 @@ _EMPTY_TEXTS: Final = {
 
 
 def format_graph(picture: Picture) -> list[Line]:
-    """Format a graph as text: the arrows and refused requests of each node."""
+    """Format each node's arrows and refused requests."""
     if not picture.nodes:
         return [make_line(_EMPTY_TEXTS[picture.of])]
     blocks = [list(_format_node(picture, node.name)) for node in picture.nodes]
@@ -256,7 +256,7 @@ def _build_arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
 
 
 def format_arrow_label(arrow: Arrow) -> str:
-    """Format an arrow's label, with a note if it happens automatically."""
+    """Format an arrow's label, with a note if it is automatic."""
     if not arrow.by_itself:
         return arrow.label
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
@@ -326,7 +326,7 @@ def _format_full_label(arrow: Arrow) -> str:
 
 
 def _assign_node_ids(picture: Picture) -> dict[str, str]:
-    """Map nodes to ids; user-defined names appear only in labels."""
+    """Map nodes to ids, because names may need escaping."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

@@ -1,4 +1,4 @@
-"""Commands for CI runners: folds on GitHub and GitLab, annotations on GitHub."""
+"""Commands for CI runners: folds (GitHub, GitLab) and annotations (GitHub)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOURCE_POSITION: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re
 
 @dataclass(frozen=True, slots=True)
 class LogFold:
-    """A fold in a CI log. Times are seconds since 1970.
+    """A fold in a CI log; times are seconds since 1970.
 
     See "Workflow commands" (GitHub) and "Custom collapsible sections" (GitLab).
     """
@@ -33,7 +33,7 @@ class LogFold:
 
     @property
     def opening_text(self) -> str:
-        """Text that opens the fold; empty for other CI systems."""
+        """Text that opens the fold; empty outside GitHub and GitLab."""
         match self.pipeline:
             case "github":
                 return f"::group::{_escape_data(self.title)}\n"
@@ -63,7 +63,7 @@ class LogFold:
 
 
 def list_annotation_commands(remarks: Remarks, prefix: str) -> Iterator[str]:
-    """Yield commands that annotate errors and warnings in a pull request on GitHub.
+    """Yield commands that annotate a pull request on GitHub with errors and warnings.
 
     `prefix` is the workspace's path in the repository.
     """

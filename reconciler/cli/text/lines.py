@@ -54,7 +54,7 @@ def join_spans(spans: Sequence[Span]) -> Line:
 
 
 def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
-    """Distribute cells over lines of `width`; wrap longer cells with a hanging indent."""
+    """Distribute cells over lines of `width`; longer cells wrap with a hanging indent."""
     lines: list[list[Span]] = [[]]
     used = 0
     for cell in (cell for cell in cells if cell.text):
@@ -74,7 +74,7 @@ def pack_cells(cells: Sequence[Span], width: int) -> list[Line]:
 
 
 def break_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
-    """Wrap lines at `width`; wrapped lines lose tones after their first span."""
+    """Wrap lines at `width`; only a line's first span keeps its tone."""
     fitting: list[Line] = []
     for whole in lines:
         if width is None or sum(measure_width(span.text) for span in whole) <= width:
@@ -121,10 +121,7 @@ def cut_text(text: str, width: int) -> str:
 
 
 def align_rows(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
-    """Align cells in columns.
-
-    Cells wider than `limits` are not cut, but do not widen their columns.
-    """
+    """Align cells in columns; cells wider than `limits` do not widen their column."""
     widths: list[int] = []
     for row in rows:
         for column, cell in enumerate(row):
@@ -148,7 +145,7 @@ def _pad_row(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
 def make_table(
     headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()
 ) -> list[Line]:
-    """Format a table with headings; the columns in `numbers` are right-aligned."""
+    """Format a table with headings; columns in `numbers` are right-aligned."""
     cells = [[Span(heading, Tone.QUIET) for heading in headings]]
     cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     for column in numbers:

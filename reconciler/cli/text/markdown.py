@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 
-def code_span(text: str) -> str:
+def format_code_span(text: str) -> str:
     """Format a code span, in which forges interpret nothing."""
     safe = escape_invisible(text)
     if safe and "`" not in safe:
@@ -37,9 +37,9 @@ def code_span(text: str) -> str:
     return f"{fence}{pad}{safe}{pad}{fence}"
 
 
-def code_cell(text: str) -> str:
+def format_code_cell(text: str) -> str:
     """Format a code span for a table, with pipes escaped."""
-    return code_span(text).replace("|", "\\|") if text else ""
+    return format_code_span(text).replace("|", "\\|") if text else ""
 
 
 _PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(?:[.,]\d+)*[.,:;)%]*|[→±×]|…\)?")
@@ -47,7 +47,7 @@ _PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(
 
 
 def format_sentence(text: str) -> str:
-    """Format a sentence; words that forges could interpret become code spans."""
+    """Format a sentence with code spans for words that forges could interpret."""
     parts: list[str] = []
     quoted: list[str] = []
     for word in [*escape_invisible(text).split(" "), ""]:
@@ -57,13 +57,13 @@ def format_sentence(text: str) -> str:
         if quoted:
             whole = " ".join(quoted)
             end = whole[len(whole.rstrip(".,:;")) :]
-            parts.append(code_span(whole.removesuffix(end)) + end)
+            parts.append(format_code_span(whole.removesuffix(end)) + end)
             quoted = []
         parts.append(word)
     return " ".join(filter(None, parts))
 
 
-def table_row(cells: Iterable[str]) -> str:
+def format_table_row(cells: Iterable[str]) -> str:
     """Format a table row of Markdown cells."""
     return f"| {' | '.join(cells)} |"
 
@@ -100,7 +100,7 @@ class NamedLine:
 
 
 def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
-    """Format addresses; addresses with a common prefix share a line."""
+    """Format addresses, those with a common prefix on one line."""
     by_start: dict[str, list[str]] = {}
     for address in addresses:
         cut = max(address.rfind(":"), address.rfind("/")) + 1
@@ -109,7 +109,11 @@ def group_addresses(head: str, addresses: Iterable[str]) -> list[NamedLine]:
     for start, names in by_start.items():
         for position in range(0, len(names), _NAMES_PER_LINE):
             some = names[position : position + _NAMES_PER_LINE]
-            text = code_span(start + some[0]) if len(some) == 1 else f"{code_span(start)} {code_span(' '.join(some))}"
+            text = (
+                format_code_span(start + some[0])
+                if len(some) == 1
+                else f"{format_code_span(start)} {format_code_span(' '.join(some))}"
+            )
             lines.append(NamedLine(f"- {head} {text}", len(some)))
     return lines
 
@@ -133,10 +137,9 @@ MOST: Final = 25
 
 
 def draw_dependencies(plan: Plan) -> list[str]:
-    """Draw dependencies as Mermaid; empty if there are none, or too many actions."""
+    """Draw dependencies as Mermaid; empty if there are none, or too many."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
-    # omit actions without dependencies
     shown = [name for name in by_id if any(name in pair for pair in pairs)]
     if not shown or len(by_id) > MOST:
         return []
@@ -170,8 +173,8 @@ def format_ordinary_rows(parts: Sections) -> list[str]:
 
 
 def fit_rows(parts: Sections, room: int) -> list[str]:
-    """Format rows of at most `room` bytes, drifted and waiting ones first; count the others."""
-    room -= len("\n".join(count_ordinary_rows(parts)).encode()) + _FOLD_BYTES
+    """Format rows of at most `room` bytes, drifted and waiting ones first; count the rest."""
+    room -= len("\n".join(format_row_counts(parts)).encode()) + _FOLD_BYTES
     chosen: list[Sequence[PlanRow]] = []
     for rows in (parts.drift, parts.waiting, _list_ordinary_rows(parts)):
         count, used = _count_fitting(rows, room - _FOLD_BYTES)
@@ -179,7 +182,7 @@ def fit_rows(parts: Sections, room: int) -> list[str]:
         room -= used + _FOLD_BYTES if count else 0
     drift, waiting, ordinary = chosen
     if not any(chosen):
-        return count_ordinary_rows(parts)
+        return format_row_counts(parts)
     rest = _format_counts(
         _list_ordinary_rows(parts)[len(ordinary) :], parts.drift[len(drift) :], parts.waiting[len(waiting) :]
     )
@@ -189,13 +192,13 @@ def fit_rows(parts: Sections, room: int) -> list[str]:
     ]
 
 
-def count_ordinary_rows(parts: Sections) -> list[str]:
+def format_row_counts(parts: Sections) -> list[str]:
     """Count rows by sign, kind and cluster."""
     return _format_counts(_list_ordinary_rows(parts), parts.drift, parts.waiting)
 
 
-def count_all_rows(parts: Sections) -> list[str]:
-    """Count ordinary and drifted rows in one line, if a table is too large."""
+def format_row_totals(parts: Sections) -> list[str]:
+    """Count ordinary and drifted rows in one line."""
     rows = (len(_list_ordinary_rows(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [pluralize(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
@@ -249,7 +252,7 @@ def _format_counts(ordinary: Sequence[PlanRow], drift: Sequence[PlanRow], waitin
         (entry.sign, kind_of(entry.action.address), entry.action.cluster or "") for entry in ordinary if entry.action
     )
     lines = [
-        table_row((sign, kind, code_cell(cluster), format_count(count)))
+        format_table_row((sign, kind, format_code_cell(cluster), format_count(count)))
         for (sign, kind, cluster), count in sorted(groups.items())
     ]
     table = ["| | kind | cluster | count |", "| --- | --- | --- | ---: |", *lines, ""] if lines else []
@@ -261,7 +264,7 @@ def _format_counts(ordinary: Sequence[PlanRow], drift: Sequence[PlanRow], waitin
 def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
     """Format a plan as a comment of at most `LIMIT` bytes.
 
-    It reduces ordinary changes to counts before it shortens dangers.
+    Ordinary changes are reduced to counts before dangers are shortened.
     """
     plan_sections = sort_plan_rows(plan)
     text = ""
@@ -275,7 +278,6 @@ def format_plan_comment(plan: Plan, forge: Forge | None = None, today: date | No
 def _list_comment_forms(
     plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None
 ) -> Iterator[list[str]]:
-    """Yield ever shorter comments; the last one always fits."""
     head, errors = _format_head(plan, forge), _format_errors(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
         danger, tail = _format_danger(plan_sections.danger, forge, with_words=True), _format_tail(plan, today)
@@ -285,7 +287,7 @@ def _list_comment_forms(
             yield [*head, *errors, *danger, *rest, *tail]
         room = LIMIT - len("\n".join([*head, *errors, *danger, *tail]).encode())
         yield [*head, *errors, *danger, *fit_rows(plan_sections, room), *tail]
-    for rest in (count_ordinary_rows(plan_sections), count_all_rows(plan_sections)):
+    for rest in (format_row_counts(plan_sections), format_row_totals(plan_sections)):
         room = LIMIT - len("\n".join([*head, *rest, *_format_footer(plan)]).encode())
         if len(plan_sections.danger) < MOST_ROWS:
             yield [
@@ -295,7 +297,6 @@ def _list_comment_forms(
                 *rest,
                 *_format_footer(plan),
             ]
-        # a line counts addresses that do not fit
         yield [*head, *_format_addresses(plan_sections, room), *rest, *_format_footer(plan)]
 
 
@@ -303,7 +304,7 @@ def _format_addresses(plan_sections: Sections, room: int) -> list[str]:
     lines = [
         NamedLine(line, 0) for line in _format_heading(len(plan_sections.errors), "Errors") if plan_sections.errors
     ]
-    lines += [NamedLine(f"- {code_span(entry.name)}", 1) for entry in plan_sections.errors]
+    lines += [NamedLine(f"- {format_code_span(entry.name)}", 1) for entry in plan_sections.errors]
     lines += [
         NamedLine(line, 0)
         for line in ("", *_format_heading(len(plan_sections.danger), "⚠ Danger"))
@@ -312,9 +313,9 @@ def _format_addresses(plan_sections: Sections, room: int) -> list[str]:
     by_head: dict[str, list[str]] = {}
     for entry in sorted(plan_sections.danger, key=_rank_danger):
         verb = find_kind_name(entry.action) if entry.action else ""
-        by_head.setdefault(f"{code_span(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(
-            entry.name
-        )
+        by_head.setdefault(
+            f"{format_code_span(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []
+        ).append(entry.name)
     for head, names in by_head.items():
         lines += group_addresses(head, names)
     return [*fit_names(lines, room), ""]
@@ -341,7 +342,7 @@ def _format_head(plan: Plan, forge: Forge | None) -> list[str]:
             plan.approvers,
             _find_verdict(plan),
         ).line,
-        f"### Plan for {code_span(name)}",
+        f"### Plan for {format_code_span(name)}",
         "",
         *([to_plain_text(format_rollback_warning(plan))] if plan.back_to is not None else []),
         f"**{format_totals(plan)}**{_link_commit_and_run(forge)}",
@@ -354,12 +355,12 @@ def _link_commit_and_run(forge: Forge | None) -> str:
     if forge is None or not forge.commit:
         return ""
     run = f" · [run]({forge.run})" if forge.run else ""
-    return f" · commit [{code_span(forge.commit[:SHORT_COMMIT])}]({forge.commits}{forge.commit}){run}"
+    return f" · commit [{format_code_span(forge.commit[:SHORT_COMMIT])}]({forge.commits}{forge.commit}){run}"
 
 
 def _format_approvals(plan: Plan) -> list[str]:
     messages = [warning.message for warning in plan.warnings if warning.concerns_approval]
-    return [line for message in messages for line in (f"**{code_cell(message)}**", "")]
+    return [line for message in messages for line in (f"**{format_code_cell(message)}**", "")]
 
 
 def _find_verdict(plan: Plan) -> str:
@@ -375,7 +376,7 @@ def _count_items(plan: Plan) -> int:
 def _format_errors(rows: Sequence[PlanRow]) -> list[str]:
     if not rows:
         return []
-    lines = [f"- {code_span(entry.name)}<br>{format_sentence(entry.full_text)}" for entry in rows]
+    lines = [f"- {format_code_span(entry.name)}<br>{format_sentence(entry.full_text)}" for entry in rows]
     return [f"#### Errors ({format_count(len(rows))})", "", *lines, ""]
 
 
@@ -388,13 +389,13 @@ def _format_danger(rows: Sequence[PlanRow], forge: Forge | None = None, *, with_
 
 def _format_danger_item(entry: PlanRow, forge: Forge | None) -> str:
     blocked = format_sentence(entry.blocked)
-    texts = [", ".join(code_span(text) for text in (entry.what, *entry.more)), format_sentence(entry.note)]
+    texts = [", ".join(format_code_span(text) for text in (entry.what, *entry.more)), format_sentence(entry.note)]
     texts.append(f"**{blocked}**" if blocked and _is_blocked(entry) else blocked)
-    return f"- {code_span(entry.sign)} {_link_address(entry, forge)}<br>{' · '.join(filter(None, texts))}"
+    return f"- {format_code_span(entry.sign)} {_link_address(entry, forge)}<br>{' · '.join(filter(None, texts))}"
 
 
 def _link_address(entry: PlanRow, forge: Forge | None) -> str:
-    name, source = code_span(entry.name), None if entry.action is None else entry.action.source
+    name, source = format_code_span(entry.name), None if entry.action is None else entry.action.source
     if forge is None or not source:
         return name
     path, _, number = source.rpartition(":")
@@ -402,7 +403,9 @@ def _link_address(entry: PlanRow, forge: Forge | None) -> str:
 
 
 def _format_brief_danger(entry: PlanRow) -> str:
-    return f"- {code_span(entry.sign)} {code_span(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
+    return (
+        f"- {format_code_span(entry.sign)} {format_code_span(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
+    )
 
 
 def _is_blocked(entry: PlanRow) -> bool:
@@ -429,4 +432,7 @@ def _format_allowances(plan: Plan, today: date | None) -> list[str]:
 
 
 def _format_footer(plan: Plan) -> list[str]:
-    return ["", f"<sub>digest {code_span(plan.digest[:8])} · created by reconciler {code_span(plan.tool)}</sub>"]
+    return [
+        "",
+        f"<sub>digest {format_code_span(plan.digest[:8])} · created by reconciler {format_code_span(plan.tool)}</sub>",
+    ]

@@ -60,10 +60,7 @@ class PlanReading(Protocol):
 
 
 def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | None = None) -> list[Line]:
-    """Format a plan; an order's plan has no header.
-
-    Lines longer than `width` are wrapped.
-    """
+    """Format a plan, wrapped at `width`; an order's plan has no header."""
     plan_sections = sort_plan_rows(plan)
     head = [_format_header(plan, reading), *format_rollback_warning(plan)] if plan.workspace else []
     lines = [*break_lines(head, width), EMPTY] if head else []
@@ -89,8 +86,7 @@ def format_rollback_warning(plan: Plan) -> list[Line]:
 
 
 def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
-    """Format counts, digest, and the `--allow` options that unblock actions."""
-    # Rows and the error report blocked actions.
+    """Format counts, digest, and the `--allow` options for blocked actions."""
     counts = format_totals(plan, with_blocked=False)
     lines = [make_line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     allows = list_allowances(plan)
@@ -129,7 +125,7 @@ def _join_first(words: list[str], gap: str = " ") -> str:
 
 
 def list_allowances(plan: Plan) -> list[str]:
-    """List the values of `--allow` that unblock a plan; similar ones share a pattern."""
+    """List the values of `--allow` that unblock a plan, similar ones as a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
     # `guards.maxDeletes` does not count deletes of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
@@ -165,7 +161,6 @@ def _order_sections(plan_sections: Sections) -> tuple[tuple[str, tuple[PlanRow, 
 
 def _format_section(rows: Sequence[PlanRow], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_build_row_cells(row), *map(_build_detail_cells, row.more))]
-    # omit empty columns
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_MAX_COLUMN_WIDTHS]
     lines = align_rows(
@@ -192,7 +187,6 @@ def _build_row_cells(row: PlanRow) -> list[Span]:
 
 
 def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> list[Line]:
-    """Wrap a row at `width`, with cells next to the name, or below long names."""
     if sum(measure_width(span.text) for span in whole) <= width:
         return [whole]
     name, *rest = cells

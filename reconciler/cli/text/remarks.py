@@ -53,7 +53,7 @@ class Remarks:
 
 
 def list_plan_remarks(plan: Plan) -> Remarks:
-    """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings."""
+    """Return a plan's errors and blocked actions as errors, its dangers and drift as warnings."""
     rows = [
         *map(build_error_remark, plan.errors),
         *map(_build_action_remark, plan.actions),
@@ -181,7 +181,7 @@ def _to_rule_word(name: str) -> str:
 
 
 def format_junit(remarks: Remarks) -> bytes:
-    """Format a test case for each remark; errors that are not ignored are failures.
+    """Format a test case per remark; errors that are not ignored are failures.
 
     Equal remarks give equal bytes.
     """

@@ -85,7 +85,7 @@ def format_lease_lost(event: LeaseLost) -> Line:
 
 
 def format_recovery(event: RunRecovered) -> list[Line]:
-    """Format a recovered run and the outcomes of its actions in doubt."""
+    """Format a recovered run, and the outcomes of its actions in doubt."""
     who = f" of {event.who}" if event.who else ""
     head = make_line(f"Run {event.run}{who} {_describe_parting(event)}")
     if len(event.settled) <= _MAX_SETTLED:
@@ -156,7 +156,7 @@ def format_execution(ran: Execution) -> str:
 
 
 def format_progress(event: Progress) -> str:
-    """Format a job's progress, rate and remaining time, or the phase before it copies."""
+    """Format a job's progress, rate and remaining time, or its phase before copying."""
     if event.phase:
         return f"{event.id}: {event.phase}"
     total = f" of {format_rough_count(event.records_total)}" if event.records_total else ""
@@ -181,13 +181,13 @@ def format_bytes_rate(event: Progress) -> str:
 FEW: Final = 5
 
 
-class FailurePrinter:
-    """Counts failures by kind, and formats the first few of each."""
+class FailureFormatter:
+    """Counts failures by kind; formats the first few of each."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
 
-    def take_failure(self, event: ActionFailed) -> list[Line]:
+    def format_next_failure(self, event: ActionFailed) -> list[Line]:
         """Count a failure; return lines for the first few of its kind."""
         kind = mask_names(event.error, event.id)
         self._seen[kind] += 1
@@ -204,7 +204,7 @@ _MAX_REASONS: Final = 20
 def format_run_result(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
     """Format completed, failed and remaining actions; `summary` adds state and time.
 
-    `with_failures` repeats failures that were already printed.
+    `with_failures` repeats failures printed before.
     """
     lines = list(_format_not_needed(applied.skipped))
     if applied.advance is not None:
@@ -377,7 +377,6 @@ def _format_upkeep_failures(upkeep: PassResult) -> Iterator[Line]:
 
 def _format_amount(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    # some jobs move no bytes
     size = f" ({format_bytes(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {list_first(upkept.notes)}" if upkept.notes else ""
     return f"{pluralize(upkept.done, upkept.unit)}{size}{notes}"

@@ -1,4 +1,4 @@
-"""The rows of a plan, sorted into sections."""
+"""The rows of a plan by section."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Sections:
 
 
 def sort_plan_rows(plan: Plan) -> Sections:
-    """Sort a plan's rows into sections; omit updates that only revert drift."""
+    """Sort a plan's rows into sections, without updates that only revert drift."""
     danger: list[PlanRow] = []
     changes: list[PlanRow] = []
     jobs: list[PlanRow] = []
@@ -98,7 +98,7 @@ def format_drift_change(finding: DriftFinding) -> str:
 
 
 def format_waiting(wait: UnfinishedTransition) -> str:
-    """Format an unfinished transition's state, and the command that completes it."""
+    """Format an unfinished transition, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
     # both clusters reject records during a reversal
@@ -107,13 +107,13 @@ def format_waiting(wait: UnfinishedTransition) -> str:
         MIGRATING,
         MigrationState.PREPARED,
         MigrationState.EXECUTED,
-    }:  # may need a command
+    }:
         return f"{wait.state.lower()}: how far it is, and what finishes it: reconciler mount status"
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
 def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> PlanRow:
-    """Build the row of an action; omit details that `shown` has from an earlier row."""
+    """Build an action's row, without details that an earlier row shows (`shown`)."""
     sign, tone = choose_action_mark(action)
     what, *more = list_headlines(action)
     if more and isinstance(action, Create):
@@ -179,7 +179,6 @@ def _build_drift_row(
         )
     action, change = planned
     what, *more = format_changes(change)
-    # Arrows point to the value after apply.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
         done = f"inherited from {finding.origin} again"

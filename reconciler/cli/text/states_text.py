@@ -45,7 +45,7 @@ _ABSENT: Final = "absent"
 
 
 def format_differences(held: ApprovalCheck) -> list[Line]:
-    """Format actions that exceed the approved plan, then actions no longer needed."""
+    """Format actions that exceed the approved plan or are no longer needed."""
     comparison = held.difference
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
@@ -191,7 +191,7 @@ def format_recorded_resource(entry: StateEntry) -> list[Line]:
 
 
 def format_history(history: History) -> list[Line]:
-    """Format snapshots, newest first, and how to list older ones."""
+    """Format snapshots, newest first, and the command for older ones."""
     if not history.rows:
         return [make_line("There is no state yet.")]
     is_approved = any(row.approved_by or row.pull_request for row in history.rows)
@@ -226,7 +226,7 @@ _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "cha
 
 
 def format_state_diff(diff: StateDiff) -> list[Line]:
-    """Format the differences of two states by address and value."""
+    """Format the differences of two states by address."""
     counts = Counter[str](difference.change for difference in diff.differences)
     texts = ", ".join(f"{format_count(counts[change])} {change}" for change in _SIGNS if counts[change])
     head = make_line(
@@ -265,7 +265,7 @@ def format_moves(moves: Sequence[ReaddressOrder]) -> list[Line]:
 
 
 def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
-    """Format resources to remove from the state, and which are protected."""
+    """Format resources to remove from the state."""
     return [
         make_line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
         for address, recorded in rows
@@ -273,7 +273,7 @@ def format_forget_question(rows: Sequence[tuple[Address, Recorded]]) -> list[Lin
 
 
 def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
-    """Format the number of resources removed from the state, and the effect."""
+    """Format the number of resources removed from the state."""
     text = f"Forgot {pluralize(len(forgotten), 'resource')}; what is on the clusters stays, "
     return [
         make_line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")
@@ -281,7 +281,7 @@ def format_forget_result(forgotten: Sequence[Address]) -> list[Line]:
 
 
 def format_unlock(unlocked: UnlockResult) -> list[Line]:
-    """Format whether the lease was taken from a run, and actions in doubt."""
+    """Format the result of taking a lease, and actions in doubt."""
     taken = f"Taken from run {shorten_run_id(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [make_line(first), *(_format_doubt(unlocked.doubt) if unlocked.doubt is not None else ())]
@@ -310,7 +310,7 @@ def _format_doubt(doubt: UnsettledWork) -> Iterator[Line]:
 
 
 def format_repair(repair: Repair) -> list[Line]:
-    """Format a state's problems, and the steps of its repair."""
+    """Format a state's problems, and the repair's steps."""
     return [
         *(make_line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
         *(make_line(Span("→ ", Tone.CHANGE), step) for step in _list_repair_steps(repair)),

@@ -37,7 +37,7 @@ def format_group_names(groups: GroupNames) -> list[Line]:
 
 
 def format_group(described: DescribedGroup) -> list[Line]:
-    """Format a group's state, and each partition's lag."""
+    """Format a group's state, and the lag by partition."""
     group = described.group
     rows = [
         (
@@ -138,7 +138,7 @@ def format_group_state(group: ConsumerGroup) -> str:
 
 
 def format_time(at_ms: int | None) -> str:
-    """Format a time to the second, in UTC; empty for `None`."""
+    """Format a time in UTC, without fractions of seconds; empty for `None`."""
     if at_ms is None:
         return ""
     try:
@@ -161,7 +161,6 @@ def _build_end_cells(row: GroupOffset) -> tuple[str, str, str]:
 
 
 def _explain_outside_log(row: GroupOffset) -> str:
-    """Format a note if the committed offset is outside the log (`auto.offset.reset` applies)."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
@@ -233,7 +232,7 @@ def _format_problems(problems: Iterable[tuple[str, ReconcilerError | None]]) -> 
 
 
 def format_tiering(topic: TopicStorage | None) -> Iterator[Line]:
-    """Format the tiering of a topic; empty if it was never tiered."""
+    """Format a topic's tiering; empty if it was never tiered."""
     if topic is None or topic.tiering is None:
         return
     tiering = topic.tiering
@@ -451,7 +450,6 @@ def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Lin
     has_brokers = any(row.leader is not None for row in topic.partitions)
     headings = ("partition", "start", "stable", "end", "leader", "replicas", "in sync")[: 7 if has_brokers else 4]
     partitions = [_build_partition_cells(row)[: len(headings)] for row in topic.partitions]
-    # explicit configs come first
     rows = sorted(topic.configs, key=lambda row: (row.origin in DEFAULT_ORIGINS, row.key))
     configs = [_build_config_cells(row) for row in rows if is_whole or row.origin not in DEFAULT_ORIGINS]
     readers = format_readers(topic.groups)
@@ -467,7 +465,7 @@ def format_topic(topic: TopicDescription, *, is_whole: bool = False) -> list[Lin
         *make_table(headings, partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *readers] if readers else []),
         *([EMPTY, *make_table(("config", "value", "comes from"), configs)] if configs else []),
-        *count_hidden_defaults(len(rows) - len(configs)),
+        *format_hidden_defaults(len(rows) - len(configs)),
         *format_acl_table(topic.acls),
     ]
 
@@ -501,7 +499,7 @@ def _build_partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
     return (str(row.partition), *map(format_count, (row.start, row.stable, row.end)), *brokers)
 
 
-def count_hidden_defaults(hidden: int) -> list[Line]:
+def format_hidden_defaults(hidden: int) -> list[Line]:
     """Format the number of hidden defaults; empty if 0."""
     return (
         [make_line(Span(f"{pluralize(hidden, 'default')} not shown: see them with --all", Tone.QUIET))]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from reconciler.archives.objects import RESTORE_HINT, decode_object, get_gzipped, put_gzipped, retry_missing
+from reconciler.archives.objects import RESTORE_HINT, decode_object, get_gzipped, put_gzipped, retry_if_missing
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, parse_catalog_serial
@@ -124,7 +124,7 @@ class CatalogRegister:
     def read(self) -> Catalog:
         """Return the current catalog by one GET, plus one per uncached object."""
         # A newer snapshot may have replaced objects, which a sweep deleted.
-        return retry_missing(lambda: self._read_catalog(self._register.read()))
+        return retry_if_missing(lambda: self._read_catalog(self._register.read()))
 
     def get_cached(self) -> Catalog:
         """Return the cached catalog, or read it."""

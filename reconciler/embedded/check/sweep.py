@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from reconciler.archives.objects import retry_missing
+from reconciler.archives.objects import retry_if_missing
 from reconciler.archives.pages import iter_all_pages, read_page
 from reconciler.embedded.catalog.commits import (
     CatalogRegister,
@@ -166,7 +166,7 @@ def _read_keys_in_head(store: ObjectStore, key: str) -> list[str]:
         head = read_head(store, topic_id, partition)
         return [] if head is None else _read_keys(store, head)
 
-    return retry_missing(read_keys)
+    return retry_if_missing(read_keys)
 
 
 def _read_keys(store: ObjectStore, head: Head) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from reconciler.archives.manifest import read_manifest
-from reconciler.archives.objects import retry_missing
+from reconciler.archives.objects import retry_if_missing
 from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.maintenance.compaction import Compaction, CompactionScope
 from reconciler.embedded.maintenance.roll import SegmentMerge
@@ -138,7 +138,7 @@ class ChoreTask:
             head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
             return None if head is None else self._run_job(head, chore, policy, rules)
 
-        return retry_missing(read_and_run)
+        return retry_if_missing(read_and_run)
 
     def _run_job(
         self, head: Head, chore: Chore, policy: CleanupPolicy, rules: AppendRules

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Ownership, check_claimable, list_sound_ownerships, read_ownership
+from reconciler.archives.ownership import Ownership, check_claimable, list_valid_ownerships, read_ownership
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation
@@ -238,7 +238,7 @@ class Mounts:
         """Return the ownership of every topic that was ever detached, by location."""
         storage = self._require_storage()
         check_storage(storage, self.cluster.catalog.get_cached().cluster.storage_id)
-        return list_sound_ownerships(storage)
+        return list_valid_ownerships(storage)
 
     def _request_if_unchanged(self, migration: int, expected: MigrationEntry, verb: str) -> None:
         def decide(draft: Draft) -> None:

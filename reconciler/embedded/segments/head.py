@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged_error, decode_object, retry_missing
+from reconciler.archives.objects import damaged_error, decode_object, retry_if_missing
 from reconciler.archives.pages import encode_entries_page, encode_pages_page
 from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, parse_head_key
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
@@ -375,7 +375,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
         is_changed = after is not None
         return None if after is None else after.to_json()
 
-    retry_missing(lambda: register.update(apply_change, mark=create_mark()))
+    retry_if_missing(lambda: register.update(apply_change, mark=create_mark()))
     return is_changed
 
 

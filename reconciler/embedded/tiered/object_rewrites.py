@@ -23,7 +23,7 @@ from reconciler.archives.manifest import (
     RemotePartition,
     delete_manifest_garbage,
 )
-from reconciler.archives.objects import retry_missing
+from reconciler.archives.objects import retry_if_missing
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import TAIL, Head, PageWriter, Partition, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
@@ -96,7 +96,7 @@ def publish_remote(
     """
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
     change = _ManifestRewrite(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
-    after = retry_missing(lambda: swap(rewrite.partition, change))
+    after = retry_if_missing(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
     storage.delete([*change.list_superfluous_pages(after), *list_object_keys(dropped)])

@@ -25,7 +25,7 @@ from reconciler.archives.manifest import (
     read_manifest,
     remote_partition,
 )
-from reconciler.archives.objects import retry_missing
+from reconciler.archives.objects import retry_if_missing
 from reconciler.archives.pages import iter_entries_within, read_page
 from reconciler.embedded.segments.head import Head, PageWriter, Partition, read_head, swap_head
 from reconciler.embedded.segments.parts import damaged_part_error, read_part
@@ -202,7 +202,7 @@ def truncate_manifest(
     if manifest is not None and not must_truncate(manifest, head):
         return None if manifest.tiered_epoch > swap.tiering.epoch else manifest
     cut = _ManifestTruncation(swap, place, head)
-    after = retry_missing(lambda: swap(place, cut))
+    after = retry_if_missing(lambda: swap(place, cut))
     cut.delete_unnamed(after)
     after = after or read_manifest(swap.storage, place)
     if after is None or must_truncate(after, head):

@@ -33,8 +33,8 @@ from reconciler.archives.manifest import (
     parse_manifest,
     read_manifest,
 )
-from reconciler.archives.objects import retry_missing
-from reconciler.archives.ownership import Ownership, OwnershipState, forget_topic, read_ownership_at
+from reconciler.archives.objects import retry_if_missing
+from reconciler.archives.ownership import Ownership, OwnershipState, delete_ownership, read_ownership_at
 from reconciler.archives.pages import read_page
 from reconciler.archives.storage import check_storage, check_storage_given
 from reconciler.archives.topic_manifest import read_topic_manifest
@@ -72,7 +72,7 @@ class RemoteDeletion:
         storage.delete([key])
         run_in_parallel(self._delete_partition, list(_list_partitions(storage, location)), name="delete")
         storage.delete([key])  # A process with an older catalog may have written the register.
-        forget_topic(storage, location, self.cluster_id)
+        delete_ownership(storage, location, self.cluster_id)
 
     def _delete_partition(self, partition: RemotePartition) -> None:
         garbage = self._empty_manifest(partition)
@@ -259,7 +259,7 @@ class _FolderCheck:
         """Check a folder; return `None` during an operation on its topic."""
         if folder.location in self.known.busy:
             return None
-        return retry_missing(lambda: self._check_folder(folder))
+        return retry_if_missing(lambda: self._check_folder(folder))
 
     def _check_folder(self, folder: _PartitionFolder) -> _FolderResult:
         manifest = read_manifest(self.remote.storage, folder.partition)

@@ -98,7 +98,7 @@ class SparkJobs:
             try:
                 self.build_engine()
             except ImportError as error:
-                raise MissingRecordsError.of(error) or error from error
+                raise MissingRecordsError.from_import_error(error) or error from error
         copying = (action for action in actions if isinstance(action, RunJob) and not action.is_migration)
         if any(self._is_for_spark(action.estimate) for action in copying):
             from reconciler.jobs.session import check_ready
