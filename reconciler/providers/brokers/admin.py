@@ -198,11 +198,7 @@ class TopicBatch:
             )
         changed = sorted({change.name for change in named if change.changes})
         readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
-        configs = {
-            name: select_own_configs(values)
-            for name, values in self._client.read_configs(readable)
-            if not isinstance(values, int)
-        }
+        configs = {name: values for name, values in self._client.read_configs(readable) if not isinstance(values, int)}
         rules = self._read_rules() if any(_is_about_rules(change) for change in self._changes) else {}
         for change in named:
             try:
@@ -216,7 +212,9 @@ class TopicBatch:
                 except ReconcilerError as error:
                     change.error = error
 
-    def _check_change(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
+    def _check_change(
+        self, change: PendingChange, configs: Mapping[str, ConfigState], rules: Mapping[str, Value]
+    ) -> None:
         seen = self._find_topic(change)
         if seen is None:
             if not change.is_deletion:
@@ -230,8 +228,9 @@ class TopicBatch:
                 raise StalePlanError(message, hint="Plan again.")
             return
         change.incarnation = seen.id
-        current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
-        current |= {
+        current: dict[str, Value] = {
+            **self._list_planned_defaults(change, configs),
+            **{CONFIGS + key: value for key, value in select_own_configs(configs).items()},
             "partitions": len(seen.replicas),
             "replicationFactor": admin_requests.count_replicas(seen),
             **rules,
@@ -240,6 +239,13 @@ class TopicBatch:
         if change.partitions is not None and change.partitions < len(seen.replicas):
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
+
+    def _list_planned_defaults(self, change: PendingChange, configs: Mapping[str, ConfigState]) -> dict[str, Value]:
+        """Return the shown configs that the plan read as values. It compares values if sources do not tell set ones."""
+        if self._client.dialect.tells_own:
+            return {}
+        planned = {field.path.removeprefix(CONFIGS) for field in change.changes if field.before is not None}
+        return {CONFIGS + key: configs[key].value for key in sorted(planned & configs.keys())}
 
     def _find_topic(self, change: PendingChange) -> TopicMetadata | None:
         seen = self._topics.get(change.name)

@@ -16,6 +16,7 @@ from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, U
 from reconciler.operations.steps.invocation import Select
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction
+from reconciler.providers.redpanda.capabilities import DIALECT
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import TopicMove, TopicMover
 from reconciler.providers.registry import open_provider
@@ -151,6 +152,22 @@ def test_values_that_equal_defaults_are_no_difference(desk: Desk) -> None:
     desk.apply(orders(**{"retention.ms": week}), document("Namespace", "shop", {}))
     desk.apply(orders(**{"retention.ms": "86400000"}))
     desk.apply(orders())
+
+
+@pytest.mark.fact("F-R-208")
+def test_a_policy_tiers_topics_that_exist_with_defaults(desk: Desk) -> None:
+    plain = document("Topic", "orders", {"partitions": 1, "replicationFactor": 1})
+    desk.apply(plain)
+    directions = {"remoteWrite": True, "remoteRead": True}
+    settings = {**directions, "retention": {"time": "365d"}, "localRetention": {"time": "6h"}}
+    policy = {"apiVersion": "reconciler/v1", "kind": "TieringPolicy", "metadata": {"name": "p"}, "spec": settings}
+    desk.apply(document("Topic", "orders", {"partitions": 1, "replicationFactor": 1, "tieringPolicy": "p"}), policy)
+    configs = dict(KafkaClient.for_cluster(desk.cluster, desk.edge, DIALECT).read_configs(["orders"]))["orders"]
+    assert not isinstance(configs, int)
+    assert {key: configs[key].value for key in (*TIERED, "retention.local.target.ms")} == {
+        **TIERED,
+        "retention.local.target.ms": "21600000",
+    }
 
 
 def test_redpandas_own_name_of_a_tiering_config_is_refused_with_the_name_for_files(desk: Desk) -> None:
