@@ -241,7 +241,7 @@ class TopicBatch:
             raise UserError(message, hint="Copy it to a new topic.")
 
     def _list_planned_defaults(self, change: PendingChange, configs: Mapping[str, ConfigState]) -> dict[str, Value]:
-        """Return the shown configs that the plan read as values. It compares values if sources do not tell set ones."""
+        """Return shown values that a plan took for set ones, where sources do not tell."""
         if self._client.dialect.tells_own:
             return {}
         planned = {field.path.removeprefix(CONFIGS) for field in change.changes if field.before is not None}
