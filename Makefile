@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN))/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check coverage bench lowest soak docs dist schemas lock clean
+.PHONY: help setup demo test test-all conformance check coverage bench lowest soak docs dist schemas lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -41,6 +41,10 @@ test: setup ## what a change may break
 
 test-all: setup ## the rest that must hold: brokers, Spark, races, processes that die
 	@$(PYTEST) -m "thorough and not soak"
+
+conformance: setup ## the tests of Redpanda on a test cluster of yours: REDPANDA=FILE has its addresses and login in JSON
+	@test -n '$(REDPANDA)' || { echo "name the cluster: make conformance REDPANDA=FILE; see docs/guides/redpanda.md" >&2; exit 1; }
+	@CONFORMANCE_REDPANDA='$(REDPANDA)' $(BIN)/python -m pytest -q tests/contracts/test_provider.py tests/operations/redpanda
 
 check: setup ## formatting, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .

@@ -53,6 +53,7 @@ class Story:
     def begin(self, *folders: str) -> None:
         """Make the workspace anew, with these folders of the example."""
         shutil.rmtree(self.workspace, ignore_errors=True)
+        self.workspace.mkdir(parents=True)
         for folder in folders:
             shutil.copytree(self.here / folder, self.workspace / folder, ignore=shutil.ignore_patterns(".*"))
         shutil.copy(self.here / "reconciler.yaml", self.workspace)

@@ -61,6 +61,7 @@ from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.providers.protocol import FailedAction, MaintenanceJobResult
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords
+from reconciler.resources.mount import Mounting
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import ActionSkipped, StateAdvance
 from reconciler.state.repair import UnlockResult, UnsettledWork
@@ -252,6 +253,15 @@ def test_what_was_mounted_and_unmounted_says_where_it_lies_and_what_it_is_called
     assert f"✓ mounting/west/shop:eu:clicks: detached at {place}\n" in done
     assert f"✓ mounting/east/shop:eu:clicks: mounted from {place} as shop:eu:clicks-2025\n" in done
     assert "visits" not in done  # it was not done
+
+
+def test_an_unmount_whose_location_the_plan_cannot_know_says_where_to_see_it() -> None:
+    unmount, *_ = actions()
+    assert isinstance(unmount.after, Mounting)
+    bare = unmount.after.model_copy(update={"spec": unmount.after.spec.model_copy(update={"source": None})})
+    by_platform = replace(unmount, after=bare, parameters={}, estimate=replace(unmount.estimate, location=None))
+    done = text(RunResult({}, done=(by_platform.id,)), [by_platform])
+    assert f"✓ {unmount.address}: detached; reconciler mount list shows its location\n" in done
 
 
 def test_of_many_that_were_unmounted_some_are_named() -> None:

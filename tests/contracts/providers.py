@@ -10,7 +10,9 @@ import pyarrow as pa
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Update
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, Provider, Scope
 from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.resources.address import full_name_of, kind_of
 from reconciler.resources.inventory import RESOURCE, Observed, Resource
+from tests.contracts.names import is_own, own
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
 
 
 def topic(name: str, namespace: str = "", **spec: Any) -> Resource:
-    metadata = {"name": name, "namespace": namespace, "cluster": "west"}
+    place = {"name": name, "namespace": own(namespace)} if namespace else {"name": own(name)}
+    metadata = {**place, "cluster": "west"}
     return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 3, **spec}})
 
 
 def namespace(name: str, **configs: str) -> Resource:
     keys = {key.replace("_", "."): value for key, value in configs.items()}
-    metadata = {"name": name, "cluster": "west"}
+    metadata = {"name": own(name), "cluster": "west"}
     return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": {"configs": keys}})
 
 
@@ -65,6 +68,10 @@ def inputs(*values: str, partition: int) -> pa.RecordBatch:
 
 
 def look(provider: Provider, *recorded: Resource) -> dict[Address, Observed]:
-    """Return what is there but for what the platform made for itself; `recorded` is what we have applied."""
+    """Return the cluster, and the topics and namespaces of this run; `recorded` is what we have applied."""
     seen = provider.observe(Scope(recorded=frozenset(resource.address for resource in recorded)))
-    return {address: found for address, found in seen.items() if not found.is_internal}
+    return {
+        address: found
+        for address, found in seen.items()
+        if not found.is_internal and (kind_of(address) == "cluster" or is_own(full_name_of(address)))
+    }

@@ -26,13 +26,16 @@ from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
+from tests.contracts.names import is_own, own
 from tests.contracts.native import declared_as_native, native_platform
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
-from tests.contracts.redpanda import SECRETS, declared_on_redpanda
+from tests.contracts.redpanda import SECRETS, declared_on_redpanda, empty
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
 
 NAMES = itertools.count()
+ORDERS, CLICKS, CHECKOUT = own("orders"), own("clicks"), own("checkout")
+AT = topic("orders").address
 BROKERS = ("kafka_broker", "kafka_39")
 ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))
 
@@ -56,7 +59,7 @@ def declared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
             root = request.getfixturevalue("s3_server").url("provider")
         case "redpanda":
             server = request.getfixturevalue("redpanda")
-            emptied(server.kafka)
+            empty(server)
             return declared_on_redpanda("west", server)
         case _:
             servers = [emptied(request.getfixturevalue(request.param).bootstrap())]
@@ -111,8 +114,8 @@ def test_observing_changes_nothing_and_is_repeatable(provider: Provider) -> None
 
 def test_a_scope_limits_what_is_observed(provider: Provider) -> None:
     done(provider, create(topic("orders")), create(topic("clicks")))
-    seen = provider.observe(Scope(("topic/*/ord*",)))
-    assert list(seen) == ["topic/west/orders"]
+    seen = provider.observe(Scope((f"topic/*/{own('ord')}*",)))
+    assert list(seen) == [AT]
 
 
 # -- creating, updating, deleting
@@ -128,14 +131,14 @@ def test_what_exists_and_differs_is_not_created_over(provider: Provider) -> None
     done(provider, create(topic("orders")))
     for other in (topic("orders", partitions=4), topic("orders", configs={"retention.ms": "1d"})):
         assert "exists and differs" in str(refused(provider, create(other)))
-    assert look(provider)["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+    assert look(provider)[AT].resource == topic("orders", replicationFactor=1)
 
 
 def test_a_batch_has_one_outcome_for_each_action_and_failures_stand_for_themselves(provider: Provider) -> None:
     missing = update(topic("b"), Change("partitions", 3, 5))
     outcomes = apply(provider, create(topic("a")), missing, create(topic("c")))
     assert [type(outcome) for outcome in outcomes.values()] == [CompletedAction, FailedAction, CompletedAction]
-    assert {"topic/west/a", "topic/west/c"} < set(look(provider))
+    assert {topic("a").address, topic("c").address} < set(look(provider))
 
 
 def test_updates_change_only_what_they_name(provider: Provider) -> None:
@@ -153,7 +156,7 @@ def test_updates_change_only_what_they_name(provider: Provider) -> None:
     )
     configs = {"retention.ms": "2d", "cleanup.policy": "compact"}
     wanted = topic("orders", partitions=5, replicationFactor=1, configs=configs)
-    assert look(provider)["topic/west/orders"].resource == wanted
+    assert look(provider)[AT].resource == wanted
 
 
 def test_a_change_decided_on_what_has_changed_since_is_refused(provider: Provider) -> None:
@@ -180,7 +183,7 @@ def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(pro
     done(provider, create(before))
     changes = (Change("partitions", 3, 5), Change("configs.retention.ms", None, "soon"))
     assert "retention.ms" in str(refused(provider, update(before, *changes)))
-    assert look(provider)["topic/west/orders"].resource == topic("orders", replicationFactor=1)
+    assert look(provider)[AT].resource == topic("orders", replicationFactor=1)
 
 
 def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider) -> None:
@@ -189,7 +192,7 @@ def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(prov
     shop = RESOURCE.validate_python(
         {
             "kind": "Namespace",
-            "metadata": {"name": "shop", "cluster": "west"},
+            "metadata": {"name": own("shop"), "cluster": "west"},
             "spec": {
                 "acls": [
                     {
@@ -308,7 +311,7 @@ def test_what_another_owns_is_taken_from_it_by_name_alone_and_else_nothing_is(pr
 def test_of_many_that_take_one_topic_at_once_one_wins_and_all_others_are_told(
     provider: Provider, declared: Cluster, tmp_path: Path
 ) -> None:
-    edge = Edge(folder=tmp_path, environ={}, new_id=ids(), now_ms=lambda: NOW)
+    edge = Edge(folder=tmp_path, environ=SECRETS, new_id=ids(), now_ms=lambda: NOW)
     racers = [ResourceOwner.create(f"team-{number}", None, f"lineage-{number}", "memory://x") for number in range(4)]
 
     def race(racer: ResourceOwner) -> bool:
@@ -332,42 +335,42 @@ def test_what_is_owned_already_is_not_written_again(provider: Provider) -> None:
 def grouped(provider: Provider) -> Provider:
     """A topic with four records in its first partition, of which a group has read three."""
     done(provider, create(topic("orders")), create(topic("clicks")))
-    producer = provider.open_producer(Address("topic/west/orders"))
+    producer = provider.open_producer(AT)
     producer.append(inputs("a", "b", "c", "d", partition=0))
     producer.flush()
-    provider.groups.commit("checkout", {("orders", 0): 3, ("clicks", 1): 0})
+    provider.groups.commit(CHECKOUT, {(ORDERS, 0): 3, (CLICKS, 1): 0})
     return provider
 
 
 def test_groups_are_listed_described_and_read_on(grouped: Provider) -> None:
     groups = grouped.groups
-    assert list(groups.list_names()) == ["checkout"]
-    found = groups.describe("checkout")
+    assert [name for name in groups.list_names() if is_own(name)] == [CHECKOUT]
+    found = groups.describe(CHECKOUT)
     assert [(row.topic, row.partition, row.lag) for row in found.offsets if row.committed is not None] == [
-        ("clicks", 1, 0),
-        ("orders", 0, 1),
+        (CLICKS, 1, 0),
+        (ORDERS, 0, 1),
     ]
-    assert groups.read_committed_offsets("checkout", ["orders"]) == {("orders", 0): 3}
-    assert groups.read_committed_offsets("nobody", ["orders"]) == {}
-    with pytest.raises(UserError, match="group nobody does not exist"):
-        groups.describe("nobody")
+    assert groups.read_committed_offsets(CHECKOUT, [ORDERS]) == {(ORDERS, 0): 3}
+    assert groups.read_committed_offsets(own("nobody"), [ORDERS]) == {}
+    with pytest.raises(UserError, match=f"group {own('nobody')} does not exist"):
+        groups.describe(own("nobody"))
 
 
 def test_a_topic_tells_who_reads_it(grouped: Provider) -> None:
-    (found,) = grouped.groups.list_for_topic("orders") or ()
-    assert (found.name, found.lag, {row.topic for row in found.offsets}) == ("checkout", 1, {"orders"})
+    (found,) = grouped.groups.list_for_topic(ORDERS) or ()
+    assert (found.name, found.lag, {row.topic for row in found.offsets}) == (CHECKOUT, 1, {ORDERS})
     reading = grouped.groups.find_topic_readers()
     assert reading is not None
-    assert {name: tuple(groups) for name, groups in reading.items()} == {
-        "orders": ("checkout",),
-        "clicks": ("checkout",),
+    assert {name: tuple(groups) for name, groups in reading.items() if is_own(name)} == {
+        ORDERS: (CHECKOUT,),
+        CLICKS: (CHECKOUT,),
     }
 
 
 def test_offsets_of_what_is_not_there_are_refused(grouped: Provider) -> None:
-    for place in (("orders", 3), ("none", 0)):
+    for place in ((ORDERS, 3), (own("none"), 0)):
         with pytest.raises(UserError):
-            grouped.groups.commit("checkout", {place: 0})
+            grouped.groups.commit(CHECKOUT, {place: 0})
 
 
 # -- records
@@ -375,14 +378,14 @@ def test_offsets_of_what_is_not_there_are_refused(grouped: Provider) -> None:
 
 def test_groups_are_set_back_and_forgotten(grouped: Provider) -> None:
     groups = grouped.groups
-    moves = groups.plan_reset("checkout", ToEarliest(), topic="orders", partition=0)
-    assert list(moves) == [OffsetMove("orders", 0, 3, 0)]
-    groups.reset_offsets("checkout", moves, force=True)
-    assert groups.read_committed_offsets("checkout", ["orders"]) == {("orders", 0): 0}
-    assert groups.delete("checkout", "clicks", force=True)
-    assert groups.read_committed_offsets("checkout", ["orders", "clicks"]) == {("orders", 0): 0}
-    assert groups.delete("checkout", force=True)
-    assert not groups.delete("checkout")
+    moves = groups.plan_reset(CHECKOUT, ToEarliest(), topic=ORDERS, partition=0)
+    assert list(moves) == [OffsetMove(ORDERS, 0, 3, 0)]
+    groups.reset_offsets(CHECKOUT, moves, force=True)
+    assert groups.read_committed_offsets(CHECKOUT, [ORDERS]) == {(ORDERS, 0): 0}
+    assert groups.delete(CHECKOUT, CLICKS, force=True)
+    assert groups.read_committed_offsets(CHECKOUT, [ORDERS, CLICKS]) == {(ORDERS, 0): 0}
+    assert groups.delete(CHECKOUT, force=True)
+    assert not groups.delete(CHECKOUT)
 
 
 def test_a_topic_that_was_written_is_measured(provider: Provider) -> None:
@@ -399,15 +402,16 @@ def test_a_topic_that_was_written_is_measured(provider: Provider) -> None:
     assert {number: each.end for number, each in standing.bounds.items()} == {0: 0, 1: 4, 2: 0}
 
 
+@pytest.mark.emulated("counts all topics and groups of a cluster")
 def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(grouped: Provider) -> None:
-    writer = grouped.open_producer(Address("topic/west/orders"))
+    writer = grouped.open_producer(AT)
     writer.append(inputs("e", partition=2))
     writer.flush()
     vitals = grouped.read_vitals()
     assert (vitals.topics, vitals.partitions, vitals.unmeasured) == (2, 6, 0)
     clicks, orders = vitals.measured
-    assert clicks[:6] == (Address("topic/west/clicks"), 3, 0, 0, 0, 0)
-    assert orders[:5] == (Address("topic/west/orders"), 3, 0, 5, 5)
+    assert clicks[:6] == (topic("clicks").address, 3, 0, 0, 0, 0)
+    assert orders[:5] == (AT, 3, 0, 5, 5)
     assert (orders.bytes or 0) > 0
     assert {number: at.end for number, at in orders.partition_vitals.items()} == {0: 4, 2: 1}
     newest = [at.newest_ms for at in orders.partition_vitals.values()]
@@ -416,10 +420,11 @@ def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(gro
     else:
         assert all(at is not None and at > NOW - 1000 for at in newest)
     assert clicks.partition_vitals == {}
-    assert list(vitals.lags) == [GroupLag("checkout", "clicks", 0), GroupLag("checkout", "orders", 1)]
+    assert list(vitals.lags) == [GroupLag(CHECKOUT, CLICKS, 0), GroupLag(CHECKOUT, ORDERS, 1)]
     assert (vitals.groups, vitals.unmeasured_groups, vitals.open_transactions) == (1, 0, 0)
 
 
+@pytest.mark.emulated("counts all topics and groups of a cluster")
 def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     module = kafka_vitals if grouped.capabilities.platform in {"kafka", "redpanda"} else embedded_vitals
     for name, bound in (("TOPICS", 2), ("PARTITIONS", 4)):
@@ -427,15 +432,15 @@ def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.Monk
     for name in ("GROUPS", "LAGS"):
         monkeypatch.setattr(module, f"{name}_MEASURED", 1)
     done(grouped, create(topic("a", partitions=1)), create(topic("z", partitions=1)))
-    grouped.groups.commit("other", {("a", 0): 0})
+    grouped.groups.commit(own("other"), {(own("a"), 0): 0})
     found = grouped.read_vitals()
-    assert [each.address for each in found.measured] == ["topic/west/a", "topic/west/clicks"]
+    assert [each.address for each in found.measured] == [topic("a").address, topic("clicks").address]
     assert (found.topics, found.partitions, found.unmeasured) == (4, 8, 2)
-    assert (found.groups, found.unmeasured_groups, list(found.lags)) == (2, 1, [GroupLag("checkout", "clicks", 0)])
+    assert (found.groups, found.unmeasured_groups, list(found.lags)) == (2, 1, [GroupLag(CHECKOUT, CLICKS, 0)])
 
 
 def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) -> None:
-    nowhere = Address("topic/west/nowhere")
+    nowhere = Address(f"topic/west/{own('nowhere')}")
     assert provider.measure_topics([nowhere]) == {}
     for ask in (provider.open_log, provider.read_source_topic, provider.describe_topic):
         with pytest.raises(UserError, match=r"nowhere does not exist"):
@@ -444,14 +449,14 @@ def test_what_is_not_there_is_not_measured_and_has_no_log(provider: Provider) ->
 
 def test_new_records_go_in_through_a_producer_of_the_topic(provider: Provider) -> None:
     done(provider, create(topic("orders")))
-    address = Address("topic/west/orders")
-    producer = provider.open_producer(address)
+    producer = provider.open_producer(AT)
     producer.append(inputs("a", "b", partition=1))
     assert producer.flush() == {1: OffsetRange(0, 2)}
     assert producer.flush() == {}
-    assert [row["value"] for row in rows_of(provider.open_log(address).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
+    assert [row["value"] for row in rows_of(provider.open_log(AT).read(1, OffsetRange(0, 2)))] == [b"a", b"b"]
 
 
+@pytest.mark.emulated("creates 1,600 partitions")
 @pytest.mark.thorough
 def test_measuring_is_not_bounded_by_what_was_never_written_to(provider: Provider) -> None:
     wide = [topic(f"wide-{number}", partitions=400) for number in range(4)]

@@ -1,5 +1,8 @@
 """The emulated Redpanda cluster for the tests of one worker: started when the first of them asks, ended with the last.
 
+For `make conformance` a test cluster of the user takes its place. Tests that need the emulation are deselected then,
+each with its reason.
+
 `redpanda` is shared: tests use names of their own, and leave no fault behind. A test that needs another version, a
 second cluster with the same bucket, or TLS starts its own: `start_redpanda(versions=["26.1.2"] * 3)`.
 """
@@ -8,14 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
 from examples.kafkajars import KafkaMissingError
+from tests.contracts.names import PREFIX
 
 if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
+    from tests.servers.redpandaexternal import ExternalRedpanda
+
+_DESELECTED: Final = pytest.StashKey[dict[str, str]]()
+"""Reason by test."""
 
 
 def _started(**options: Any) -> Redpanda:
@@ -27,8 +35,28 @@ def _started(**options: Any) -> Redpanda:
         return pytest.fail(str(error), pytrace=False)
 
 
+def _read_external() -> ExternalRedpanda:
+    from tests.servers.redpandaexternal import EXTERNAL  # noqa: PLC0415 - for `make conformance` alone
+
+    assert EXTERNAL is not None
+    return EXTERNAL
+
+
+def pytest_configure() -> None:
+    """End a run whose `REDPANDA` names no cluster, before it collects tests."""
+    if PREFIX:
+        _read_external()
+
+
 @pytest.fixture(scope="session")
 def redpanda_server() -> Iterator[Redpanda]:
+    if PREFIX:
+        external = _read_external()
+        yield cast("Redpanda", external)  # deselected tests alone need more than it has
+        remaining = external.clear()
+        if remaining:
+            pytest.fail("These remain on the cluster:\n  " + "\n  ".join(remaining), pytrace=False)
+        return
     with _started() as server:
         yield server
 
@@ -37,8 +65,47 @@ def redpanda_server() -> Iterator[Redpanda]:
 def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
     """Return the shared cluster; faults that a test asked for end with it, and its migrations."""
     yield redpanda_server
-    redpanda_server.faults.clear()
-    redpanda_server.migrations.forget()
+    if not PREFIX:
+        redpanda_server.faults.clear()
+        redpanda_server.migrations.forget()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For the user's cluster, check it, and deselect what it cannot show."""
+    if not PREFIX:
+        return
+    external = _read_external()
+    external.check_or_exit()
+    untiered = external.explain_missing_tiering()
+    reasons = {item: _explain_deselection(item, untiered) for item in items}
+    config.stash[_DESELECTED] = {item.nodeid: why for item, why in reasons.items() if why}
+    config.hook.pytest_deselected(items=[item for item, why in reasons.items() if why is not None])
+    items[:] = [item for item, why in reasons.items() if why is None]
+
+
+def _explain_deselection(item: pytest.Item, untiered: str | None) -> str | None:
+    """Return why a test does not run on the user's cluster, empty if it is not about Redpanda; `None` if it runs."""
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
+    if "redpanda" not in chosen and "/redpanda/" not in item.nodeid:
+        return ""
+    marker = item.get_closest_marker("emulated")
+    if marker is not None:
+        return str(marker.args[0])
+    if "start_redpanda" in getattr(item, "fixturenames", ()):
+        return "starts a cluster of its own"
+    return f"needs tiering: {untiered}" if untiered is not None and "/redpanda/" in item.nodeid else None
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """List the tests that were deselected, by reason."""
+    deselected = config.stash.get(_DESELECTED, {})
+    if deselected:
+        terminalreporter.section(f"{len(deselected)} tests that need the emulation were deselected")
+    for why in sorted(set(deselected.values())):
+        terminalreporter.line(f"{why}:")
+        for name in sorted(name for name, reason in deselected.items() if reason == why):
+            terminalreporter.line(f"  {name}")
 
 
 @pytest.fixture

@@ -388,9 +388,10 @@ def _describe_mount(action: Transition) -> str:
     mounting = action.after
     if not isinstance(mounting, Mounting):
         return action.to_state
-    if _is_unmount(action):
-        return f"detached at {_find_location(action, mounting)}"
-    return f"mounted from {_find_location(action, mounting)} as {mounting.topic_name}"
+    location = _find_location(action, mounting)
+    if _is_unmount(action):  # Redpanda chooses the location while it unmounts.
+        return f"detached at {location}" if "/" in location else "detached; reconciler mount list shows its location"
+    return f"mounted from {location} as {mounting.topic_name}"
 
 
 def _find_location(action: Transition, mounting: Mounting) -> str:

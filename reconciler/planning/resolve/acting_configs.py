@@ -223,11 +223,20 @@ NEEDS_TIERING: Final = frozenset(
 """Configs without effect on a cluster without tiered storage."""
 
 
+_DEFAULT_ON_DISABLE: Final = ("remote.log.disable.policy", "retain")
+
+
 def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dict[str, str]:
-    """Return the configs that a policy sets, without those that disable tiering if the platform has none."""
+    """Return the configs that a policy sets, without those that disable tiering if the platform has none.
+
+    A platform without a policy for disabling retains remote data, which is the default of `onDisable`.
+    """
     words = dict(
         _compile_directions(policy) if capabilities.tiering_words == "directions" else to_policy_configs(policy)
     )
+    key, default = _DEFAULT_ON_DISABLE
+    if key not in capabilities.configs and words.get(key) == default:
+        del words[key]
     if capabilities.tiering:
         return words
     return {
@@ -255,9 +264,6 @@ def _compile_directions(policy: TieringPolicySpec) -> Iterator[tuple[str, str]]:
 
 Layer: TypeAlias = dict[str, tuple[str, str]]
 """(declared value, address of origin) by config."""
-
-
-_DEFAULT_ON_DISABLE: Final = ("remote.log.disable.policy", "retain")
 
 
 class Inheritance:

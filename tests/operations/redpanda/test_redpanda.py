@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
@@ -20,15 +20,18 @@ from reconciler.operations.imports import ImportOptions, import_files
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Adopt, Create
 from reconciler.providers.brokers.client import KafkaClient
+from reconciler.providers.brokers.security import build_record_settings, reveal_secrets
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction
+from reconciler.providers.redpanda.capabilities import DIALECT
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import TopicMove, TopicMover
 from reconciler.providers.registry import open_provider
 from reconciler.resources.cluster import AdminSpec
+from tests.contracts.names import own
 from tests.contracts.providers import apply, create, done, topic
-from tests.contracts.redpanda import SECRETS, declared_on_redpanda
-from tests.servers.brokers import emptied
+from tests.contracts.redpanda import SECRETS, declared_on_redpanda, empty
 from tests.servers.certificates import Authority
+from tests.servers.redpandaexternal import EXTERNAL
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]
 
+ORDERS = own("orders")
 TIERED = {"remote.read": "true", "remote.write": "true"}
 WORKSPACE = "apiVersion: reconciler/v1\nkind: Workspace\nmetadata: {name: shop}\n"
 
@@ -68,13 +72,13 @@ class Desk:
         assert ids(self.bench.plan()) == []
 
     def produce(self, name: str, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.server.kafka})
+        producer = Producer(self.settings)
         for number in range(count):
             producer.produce(name, value=b"%d" % number, partition=0)
         assert producer.flush(30) == 0
 
     def consume(self, name: str, count: int) -> list[tuple[int, bytes | None]]:
-        consumer = Consumer({"bootstrap.servers": self.server.kafka, "group.id": "reader", "enable.auto.commit": False})
+        consumer = Consumer({**self.settings, "group.id": own("reader"), "enable.auto.commit": False})
         consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
         deadline, seen = time.monotonic() + 30, []
         while len(seen) < count and time.monotonic() < deadline:
@@ -88,9 +92,20 @@ class Desk:
         """Create a topic with records and unmount it, as another tool would."""
         made = topic(name, partitions=1, replicationFactor=1, configs=TIERED)
         done(open_provider(self.cluster, self.edge), create(made))
-        self.produce(name, records)
-        move = TopicMove("a", name, "", is_mount=False)
+        self.produce(own(name), records)
+        move = TopicMove("a", own(name), "", is_mount=False)
         assert [move.error for _ in self.mover.run([move])] == [None]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of plain clients."""
+        return reveal_secrets(build_record_settings(self.cluster, self.edge))
+
+    @property
+    def detached(self) -> list[str]:
+        """Locations of detached topics that had the name of `ORDERS`, the newest last."""
+        entries = [entry.location for entry in self.admin.list_mountable() if entry.name == ORDERS]
+        return sorted(entries, key=lambda location: int(location.rpartition("/")[2]))
 
     @property
     def edge(self) -> Edge:
@@ -128,7 +143,12 @@ def reached(cluster: Cluster, **connection: object) -> Cluster:
 
 
 def document(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]:
-    return {"apiVersion": "reconciler/v1", "kind": kind, "metadata": {"name": name, "cluster": "west"}, "spec": spec}
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": kind,
+        "metadata": {"name": own(name), "cluster": "west"},
+        "spec": spec,
+    }
 
 
 def orders(name: str = "orders", **configs: str) -> dict[str, object]:
@@ -143,14 +163,15 @@ def desk_on(bench: Bench, server: Redpanda) -> Desk:
     for name in ("west", "orders"):
         (bench.folder / f"manifests/{name}.yaml").unlink()
     bench.write("reconciler.yaml", WORKSPACE)
-    emptied(server.kafka)
+    empty(server)
     return Desk(bench.with_(environ=SECRETS), server, declared_on_redpanda("west", server))
 
 
 @pytest.fixture
 def desk(bench: Bench, redpanda: Redpanda) -> Desk:
     made = desk_on(bench, redpanda)
-    del redpanda.requests[:]
+    if EXTERNAL is None:
+        del redpanda.requests[:]
     return made
 
 
@@ -161,6 +182,22 @@ def test_values_that_equal_defaults_are_no_difference(desk: Desk) -> None:
     desk.apply(orders(**{"retention.ms": "86400000"}))
     desk.apply(orders())
     desk.apply(orders(**{"retention.ms": "3600000"}))
+
+
+@pytest.mark.fact("F-R-208")
+def test_a_policy_tiers_topics_that_exist_with_defaults(desk: Desk) -> None:
+    plain = document("Topic", "orders", {"partitions": 1, "replicationFactor": 1})
+    desk.apply(plain)
+    directions = {"remoteWrite": True, "remoteRead": True}
+    settings = {**directions, "retention": {"time": "365d"}, "localRetention": {"time": "6h"}}
+    policy = {"apiVersion": "reconciler/v1", "kind": "TieringPolicy", "metadata": {"name": "p"}, "spec": settings}
+    desk.apply(document("Topic", "orders", {"partitions": 1, "replicationFactor": 1, "tieringPolicy": "p"}), policy)
+    configs = dict(KafkaClient.for_cluster(desk.cluster, desk.edge, DIALECT).read_configs([ORDERS]))[ORDERS]
+    assert not isinstance(configs, int)
+    assert {key: configs[key].value for key in (*TIERED, "retention.local.target.ms")} == {
+        **TIERED,
+        "retention.local.target.ms": "21600000",
+    }
 
 
 def test_redpandas_own_name_of_a_tiering_config_is_refused_with_the_name_for_files(desk: Desk) -> None:
@@ -215,7 +252,7 @@ def test_a_config_that_is_ignored_at_creation_is_told(desk: Desk) -> None:
     made = apply(provider, create(topic("odd", replicationFactor=1, configs={"min.insync.replicas": "2"})))
     (outcome,) = made.values()
     assert isinstance(outcome, FailedAction)
-    assert outcome.error.message == "topic odd was created, and its brokers ignored min.insync.replicas"
+    assert outcome.error.message == f"topic {own('odd')} was created, and its brokers ignored min.insync.replicas"
 
 
 @pytest.mark.fact("F-R-211")
@@ -269,19 +306,20 @@ def test_an_exported_cluster_is_adopted_and_nothing_is_left_to_do(
 @pytest.mark.fact("F-R-201", "F-R-202", "F-R-206")
 def test_an_unmounted_topic_is_mounted_by_another_name_with_its_records_and_the_declared_configs(desk: Desk) -> None:
     desk.apply(orders())
-    desk.produce("orders", 20)
+    desk.produce(ORDERS, 20)
     desk.apply(mounting("unmounted"))
-    assert "orders" not in read_topics(desk)
-    desk.apply(mounting("mounted", **{"as": "again"}), orders("again", **{"retention.ms": "3600000"}))
-    assert desk.consume("again", 20) == [(number, b"%d" % number) for number in range(20)]
-    configs = dict(KafkaClient.for_cluster(desk.cluster, desk.edge).read_configs(["again"], ["retention.ms"]))["again"]
+    again = own("again")
+    assert ORDERS not in read_topics(desk)
+    desk.apply(mounting("mounted", **{"as": again}), orders("again", **{"retention.ms": "3600000"}))
+    assert desk.consume(again, 20) == [(number, b"%d" % number) for number in range(20)]
+    configs = dict(KafkaClient.for_cluster(desk.cluster, desk.edge).read_configs([again], ["retention.ms"]))[again]
     assert not isinstance(configs, int)
     assert configs["retention.ms"].value == "3600000"
-    assert (desk.begun("unmount"), desk.begun("mount")) == (1, 1)
 
 
 @pytest.mark.fact("F-R-202")
 @pytest.mark.parametrize("verb", ["mount", "unmount"])
+@pytest.mark.emulated("injects a fault")
 def test_a_lost_answer_is_settled_by_what_is_there(desk: Desk, verb: str) -> None:
     desk.apply(orders())
     if verb == "mount":
@@ -292,40 +330,43 @@ def test_a_lost_answer_is_settled_by_what_is_there(desk: Desk, verb: str) -> Non
 
 
 @pytest.mark.fact("F-R-201")
+@pytest.mark.emulated("counts requests")
 def test_topics_of_one_apply_are_one_migration(desk: Desk) -> None:
     names = ("orders", "payments")
     desk.apply(*(orders(name) for name in names))
     desk.apply(*(mounting("unmounted", name) for name in names))
     desk.apply(*(mounting("mounted", name) for name in names), *(orders(name) for name in names))
     assert (desk.begun("unmount"), desk.begun("mount")) == (1, 1)
-    assert read_topics(desk) >= set(names)
+    assert read_topics(desk) >= {own(name) for name in names}
 
 
 def test_one_topic_that_cannot_be_unmounted_does_not_keep_the_others(desk: Desk) -> None:
+    local = own("local")
     for name, configs in (("orders", TIERED), ("local", {})):
         done(open_provider(desk.cluster, desk.edge), create(topic(name, replicationFactor=1, configs=configs)))
-    moves = [TopicMove(name, name, "", is_mount=False) for name in ("orders", "local")]
+    moves = [TopicMove(name, name, "", is_mount=False) for name in (ORDERS, local)]
     outcomes = {outcome.id: outcome for outcome in desk.mover.run(moves)}
-    assert isinstance(outcomes["orders"], CompletedAction)
-    assert isinstance(outcomes["local"], FailedAction)
-    assert "only topics of namespace kafka with remote.write on" in outcomes["local"].error.message
-    assert read_topics(desk) & {"orders", "local"} == {"local"}
+    assert isinstance(outcomes[ORDERS], CompletedAction)
+    assert isinstance(outcomes[local], FailedAction)
+    assert "only topics of namespace kafka with remote.write on" in outcomes[local].error.message
+    assert read_topics(desk) & {ORDERS, local} == {local}
 
 
 def test_a_mount_by_the_name_of_another_topic_is_refused(desk: Desk) -> None:
     desk.detach("orders", 1)
-    location = desk.admin.list_mountable()[-1].location
+    location = desk.detached[-1]
     done(open_provider(desk.cluster, desk.edge), create(topic("taken", replicationFactor=1, configs=TIERED)))
-    (outcome,) = desk.mover.run([TopicMove("a", "taken", location, is_mount=True)])
+    (outcome,) = desk.mover.run([TopicMove("a", own("taken"), location, is_mount=True)])
     assert isinstance(outcome, FailedAction)
-    assert outcome.error.message == f"topic taken exists, and is not the one at {location}"
-    assert desk.begun("mount") == 0
+    assert outcome.error.message == f"topic {own('taken')} exists, and is not the one at {location}"
+    assert location in desk.detached
 
 
 @pytest.mark.parametrize("held", [1, 2], ids=["while it waits", "before it cancels"])
+@pytest.mark.emulated("injects a fault")
 def test_a_lost_lease_ends_a_mount_and_cancels_nothing(desk: Desk, held: int) -> None:
     desk.detach("orders", 1)
-    location = desk.admin.list_mountable()[-1].location
+    location = desk.detached[-1]
     desk.server.faults.pace = "told"
     checks = iter([True] * held)
 
@@ -335,15 +376,16 @@ def test_a_lost_lease_ends_a_mount_and_cancels_nothing(desk: Desk, held: int) ->
 
     mover = replace(desk.mover, may_go_on=lose_lease)
     with pytest.raises(LeaseError):
-        list(mover.run([TopicMove("a", "orders", location, is_mount=True, timeout_s=0.0)]))
+        list(mover.run([TopicMove("a", ORDERS, location, is_mount=True, timeout_s=0.0)]))
     assert [task.state for task in desk.admin.list_tasks() if task.is_mount] == ["planned"]
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_migration_in_an_unknown_state_is_told(desk: Desk) -> None:
     desk.detach("orders", 1)
-    location = desk.admin.list_mountable()[-1].location
+    location = desk.detached[-1]
     desk.server.faults.pace = "told"
-    desk.admin.mount({"orders": location})
+    desk.admin.mount({ORDERS: location})
     desk.server.faults.add("state", "GET", "/v1/migrations", message="hovering", times=99)
     with pytest.raises(UserError, match=r"migration \d+ is in the unknown state 'hovering'"):
         open_provider(desk.cluster, desk.edge).migrations.list_unfinished()
@@ -363,27 +405,27 @@ def test_tiering_waits_for_the_restart_of_brokers(bench: Bench, start_redpanda: 
 
 @pytest.mark.fact("F-R-204")
 def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> None:
-    location = "orders/00000000-0000-4000-8000-000000000000/7"
-    move = TopicMove("a", "orders", location, is_mount=True, timeout_s=1.0)
+    location = f"{ORDERS}/00000000-0000-4000-8000-000000000000/7"
+    move = TopicMove("a", ORDERS, location, is_mount=True, timeout_s=1.0)
     (outcome,) = desk.mover.run([move])
     assert isinstance(outcome, FailedAction)
     assert outcome.error.message.endswith("was still preparing after 1 s and was cancelled")
     assert "reconciler mount list" in outcome.error.hint
-    assert desk.admin.list_tasks() == []
+    assert [task for task in desk.admin.list_tasks() if ORDERS in task.topics] == []
 
 
 @pytest.mark.fact("F-R-205")
 def test_of_several_topics_of_one_name_the_location_decides(desk: Desk) -> None:
-    before = {entry.location for entry in desk.admin.list_mountable()}
+    before = set(desk.detached)
     for count in (3, 5):
         desk.detach("orders", count)
     desk.declare(mounting("mounted"))
     (problem,) = desk.bench.plan().plan.errors
-    first, second = sorted({entry.location for entry in desk.admin.list_mountable()} - before)
+    first, second = sorted(set(desk.detached) - before)
     assert first in problem.message + problem.hint
     assert second in problem.message + problem.hint
     desk.apply(mounting("mounted", source=first), orders())
-    assert len(desk.consume("orders", 3)) == 3
+    assert len(desk.consume(ORDERS, 3)) == 3
 
 
 @pytest.mark.fact("F-R-203")
@@ -399,30 +441,35 @@ def test_a_refusal_is_known_by_its_message_whatever_its_status(
         desk.admin.mount({"orders": entry.location})
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_node_that_answers_503_is_left_for_the_next(desk: Desk) -> None:
     desk.server.faults.add("status", "GET", "/v1/brokers", node=1, status=503, message="Service unavailable")
     assert len(desk.admin.list_nodes()) == 3
     assert desk.nodes_asked("GET", "/v1/brokers") == [1, 2]
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_node_that_gives_no_answer_is_left_for_the_next(desk: Desk) -> None:
     desk.server.faults.add("lost", "GET", "/v1/brokers", node=1)
     assert len(desk.admin.list_nodes()) == 3
     assert desk.nodes_asked("GET", "/v1/brokers") == [1, 2]
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_node_that_hangs_leaves_time_for_the_others(desk: Desk) -> None:
     desk.server.faults.add("slow", "GET", "/v1/brokers", node=1, seconds=30)
     assert len(AdminClient(reached(desk.cluster, admin_timeout=3000), desk.edge).list_nodes()) == 3
     assert desk.nodes_asked("GET", "/v1/brokers") == [1, 2]
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_change_that_may_be_repeated_is_repeated_after_a_lost_answer(desk: Desk) -> None:
     desk.server.faults.add("lost", "DELETE", "/v1/migrations/7", node=1)
     assert desk.admin.delete_task(7) is False
     assert desk.nodes_asked("DELETE", "/v1/migrations/7") == [1, 2]
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_redirect_is_followed_to_declared_addresses_only(desk: Desk) -> None:
     desk.server.faults.add("redirect", "GET", "/v1/brokers", node=1, times=2, to=3)
     assert len(desk.admin.list_nodes()) == 3
@@ -452,6 +499,7 @@ def test_the_admin_api_is_reached_over_tls_with_the_declared_certificates(
 
 
 @pytest.mark.fact("F-R-207", "F-R-210")
+@pytest.mark.emulated("changes properties of the whole cluster, and injects a fault")
 def test_properties_are_waited_for_on_every_node_and_secrets_are_no_drift(desk: Desk) -> None:
     properties = {"log_segment_ms": "3600000", "cloud_storage_segment_max_upload_interval_sec": "120"}
     desk.server.lag(2, 3)
@@ -460,6 +508,7 @@ def test_properties_are_waited_for_on_every_node_and_secrets_are_no_drift(desk: 
     desk.apply()
 
 
+@pytest.mark.emulated("counts requests")
 def test_a_wrong_password_is_said_once_and_not_shown(desk: Desk) -> None:
     with pytest.raises(NotAuthorizedError, match="refuses the login") as caught:
         AdminClient(desk.cluster, Edge(desk.bench.folder, {"RECONCILER_REDPANDA": "hunter2"}, str, int)).list_nodes()
@@ -467,20 +516,7 @@ def test_a_wrong_password_is_said_once_and_not_shown(desk: Desk) -> None:
     assert len(desk.server.requests) == 1
 
 
-def test_topics_go_on_without_the_admin_api_and_what_needs_it_says_why(desk: Desk) -> None:
-    week = str(7 * 24 * 3600 * 1000)
-    connection = cast("RedpandaConnection", desk.cluster.spec.connection).model_copy(update={"admin_timeout": 1000})
-    quick = {"redpanda": connection.model_dump(by_alias=True, exclude_none=True)}
-    desk.apply(orders(**{"retention.ms": week}), orders("payments"), **quick)
-    desk.server.faults.add("status", path="/v1", status=503, message="Service unavailable", times=10_000)
-    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), **quick)
-    desk.declare(orders(), orders("payments"), mounting("unmounted", "payments"), properties={"x": "1"}, **quick)
-    problems = {str(error.address): error.message for error in desk.bench.plan().plan.errors}
-    assert problems.keys() == {"cluster/west", "mounting/west/payments"}
-    assert all("Admin API" in message and "503: Service unavailable" in message for message in problems.values())
-    assert any("Topics are planned without it" in warning for warning in desk.bench.warned)
-
-
+@pytest.mark.emulated("injects a fault")
 def test_what_is_no_json_is_told(desk: Desk) -> None:
     desk.server.faults.add("text", "GET", "/v1/brokers", message="<html>")
     with pytest.raises(UserError, match="the answer is no JSON"):
