@@ -198,7 +198,7 @@ class TopicBatch:
             )
         changed = sorted({change.name for change in named if change.changes})
         readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
-        described = {name: values for name, of in self._client.read_configs(readable) if not isinstance(of, int)}
+        described = {name: of for name, of in self._client.read_configs(readable) if not isinstance(of, int)}
         rules = self._read_rules() if any(_is_about_rules(change) for change in self._changes) else {}
         for change in named:
             try:
@@ -233,8 +233,7 @@ class TopicBatch:
             known = {item.path.removeprefix(CONFIGS) for item in change.changes if item.before is not None}
             own = {**{key: configs[key].value or "" for key in known & configs.keys()}, **own}
         current: dict[str, Value] = {
-            **self._list_planned_defaults(change, configs),
-            **{CONFIGS + key: value for key, value in select_own_configs(configs).items()},
+            **{CONFIGS + key: value for key, value in own.items()},
             "partitions": len(seen.replicas),
             "replicationFactor": admin_requests.count_replicas(seen),
             **rules,
@@ -243,13 +242,6 @@ class TopicBatch:
         if change.partitions is not None and change.partitions < len(seen.replicas):
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
-
-    def _list_planned_defaults(self, change: PendingChange, configs: Mapping[str, ConfigState]) -> dict[str, Value]:
-        """Return shown values that a plan took for set ones, where sources do not tell."""
-        if self._client.dialect.tells_own:
-            return {}
-        planned = {field.path.removeprefix(CONFIGS) for field in change.changes if field.before is not None}
-        return {CONFIGS + key: configs[key].value for key in sorted(planned & configs.keys())}
 
     def _find_topic(self, change: PendingChange) -> TopicMetadata | None:
         seen = self._topics.get(change.name)
