@@ -63,9 +63,11 @@ def redpanda_server() -> Iterator[Redpanda]:
 
 @pytest.fixture
 def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
-    """Return the shared cluster; faults that a test asked for end with it, and its migrations."""
+    """Return the shared cluster; a test's faults, migrations and detached topics end with it."""
     yield redpanda_server
-    if not PREFIX:
+    if PREFIX:
+        _read_external().clear()
+    else:
         redpanda_server.faults.clear()
         redpanda_server.migrations.forget()
 

@@ -48,11 +48,15 @@ if TYPE_CHECKING:
     from reconciler.providers.redpanda.client import AdminClient, MountableEntry, MountTask
     from reconciler.resources.mount import Recoveries
 
+ID_PREFIX: Final = "redpanda."
+"""The id of a cluster is this and its UUID."""
 _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 _POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
 _MOUNT_LIMIT_S: Final = 600.0
 """A mount of something that does not exist is retried by the cluster for ever."""
 _CANCEL_LIMIT_S: Final = 60.0
+_METADATA_LIMIT_S: Final = 10.0
+"""Longest time that brokers may show outdated metadata after a migration has ended."""
 _ATTEMPTS: Final = 3
 """Limit of requests whose answers are lost."""
 
@@ -229,14 +233,23 @@ class TopicMover:
                 tries.wait()
 
     def _check_ended(self, moves: Sequence[TopicMove]) -> None:
-        """Mark moves whose migration is gone as ended, or fail those whose topic shows the contrary."""
-        present = self._list_present([move.name for move in moves])
+        """Mark moves whose migration is gone as ended, or fail those whose topic keeps showing the contrary."""
+        tries = Tries(_POLLS, within_s=_METADATA_LIMIT_S)
+        while contrary := self._list_contrary(moves):
+            if tries.has_ended:
+                break
+            tries.wait()
         for move in moves:
-            move.has_ended = (move.name in present) is move.is_mount
+            move.has_ended = move not in contrary
             if not move.has_ended:
                 now = "it is missing" if move.is_mount else "it still exists"
                 hint = "It was cancelled, or another process changed the topic: plan again."
                 move.error = UserError(f"the migration of topic {move.name} has ended, and {now}", hint=hint)
+
+    def _list_contrary(self, moves: Sequence[TopicMove]) -> Sequence[TopicMove]:
+        """Return the moves whose topic is missing after a mount, or exists after an unmount."""
+        present = self._list_present([move.name for move in moves])
+        return [move for move in moves if (move.name in present) is not move.is_mount]
 
     def _give_up(self, moves: Sequence[TopicMove], number: int, state: str, after_s: float) -> None:
         """Cancel a migration that takes too long, wait for that, and delete its record."""
@@ -370,8 +383,8 @@ class RedpandaMigrations:
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
         """Yield the mountable topics; what they hold is not told."""
-        for entry in self.admin.list_mountable():
-            yield entry.location, to_mountable_topic(entry, self.naming)
+        for topic in _list_mountable_topics(self.admin, self.naming):
+            yield topic.location, topic
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
         """Reject: Redpanda has no call that takes a topic from a cluster that is lost."""
@@ -419,13 +432,24 @@ class RedpandaArchives:
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
         """Return the topics that no cluster owns."""
-        return [to_mountable_topic(entry, self.naming) for entry in self.admin.list_mountable()]
+        return _list_mountable_topics(self.admin, self.naming)
 
 
-def to_mountable_topic(entry: MountableEntry, naming: ClusterNaming) -> MountableTopic:
-    """Return a mountable topic; its owner is unknown, and its sizes."""
-    full_name = naming.to_full_name(entry.name)
-    return MountableTopic(entry.location, full_name, "detached", None, full_name, None, None, None)
+def _list_mountable_topics(admin: AdminClient, naming: ClusterNaming) -> Sequence[MountableTopic]:
+    """Return the mountable topics, the newest first; sizes are unknown.
+
+    Redpanda does not tell which cluster unmounted a topic: the owner is this cluster if it created the topic,
+    otherwise unknown.
+    """
+    entries = sorted(admin.list_mountable(), key=lambda entry: _read_revision(entry.location), reverse=True)
+    own = admin.read_uuid() if entries else ""
+    return [_to_mountable_topic(entry, naming, own) for entry in entries]
+
+
+def _to_mountable_topic(entry: MountableEntry, naming: ClusterNaming, own: str) -> MountableTopic:
+    name = naming.to_full_name(entry.name)
+    owner = f"{ID_PREFIX}{own}" if entry.location.split("/")[1:2] == [own] else None
+    return MountableTopic(entry.location, name, "detached", owner, name, None, None, None)
 
 
 def add_mountings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.providers.brokers.provider import BrokersProvider
@@ -11,6 +11,7 @@ from reconciler.providers.redpanda.admin_facts import AdminFacts
 from reconciler.providers.redpanda.capabilities import DIALECT, read_capabilities
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import (
+    ID_PREFIX,
     RedpandaArchives,
     RedpandaMigrations,
     TopicMover,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
-
-_ID_PREFIX: Final = "redpanda."
 
 
 class RedpandaProvider(BrokersProvider):
@@ -54,8 +53,8 @@ class RedpandaProvider(BrokersProvider):
             self._edge.warn(f"{self._facts.outage}. Topics are planned without it; properties and mounts need it.")
             return identity
         uuid = self._admin.read_uuid()
-        if identity.cluster_id.removeprefix(_ID_PREFIX) != uuid:
-            theirs = f"the Admin API is that of {_ID_PREFIX}{uuid}"
+        if identity.cluster_id.removeprefix(ID_PREFIX) != uuid:
+            theirs = f"the Admin API is that of {ID_PREFIX}{uuid}"
             message = f"cluster {self._admin.name}: the brokers are those of {identity.cluster_id}, and {theirs}"
             raise UserError(message, hint="Correct bootstrapServers or adminUrls of the Cluster.")
         return identity

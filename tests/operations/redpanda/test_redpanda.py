@@ -287,6 +287,16 @@ def test_a_read_replica_is_declared_by_its_bucket_and_does_not_change(desk: Desk
     assert ids(desk.bench.plan()) == []
 
 
+def test_a_topic_that_another_tool_unmounted_is_not_created_again(desk: Desk) -> None:
+    desk.apply(orders())
+    desk.produce(ORDERS, 3)
+    (unmounted,) = desk.mover.run([TopicMove("a", ORDERS, "", is_mount=False)])
+    assert isinstance(unmounted, CompletedAction)
+    plan = desk.bench.plan().plan
+    assert (plan.actions, plan.errors) == ((), ())
+    assert any(f"it is detached at {desk.detached[-1]}" in each.message for each in plan.warnings)
+
+
 @pytest.mark.fact("F-R-208")
 def test_an_exported_cluster_is_adopted_and_nothing_is_left_to_do(
     bench: Bench, start_redpanda: Callable[..., Redpanda]
@@ -436,7 +446,7 @@ def test_a_refusal_is_known_by_its_message_whatever_its_status(
     desk = desk_on(bench, start_redpanda(words=words))
     desk.detach("orders", 1)
     (entry,) = desk.admin.list_mountable()
-    desk.apply(orders())
+    done(open_provider(desk.cluster, desk.edge), create(topic("orders", replicationFactor=1, configs=TIERED)))
     with pytest.raises(UserError, match="a topic of that name exists on this cluster"):
         desk.admin.mount({"orders": entry.location})
 

@@ -154,9 +154,12 @@ class Migrations:
                     self._note(f"migration {migration.id} is tried again: {error}")
 
     def forget(self) -> None:
-        """Forget all migrations, as no Redpanda does: a test that left one unfinished ends."""
+        """Forget all migrations and detached topics, as no Redpanda does: the test that left them has ended."""
         with self._lock:
             self._all.clear()
+            for place in self._bucket.list_mountable():
+                self._bucket.claim(place)
+                self._bucket.remove(place)
             self._publish()
 
     def list_mountable(self) -> dict[str, Any]:
