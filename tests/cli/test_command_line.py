@@ -27,7 +27,7 @@ PATHS = tuple(_paths(COMMANDS))
 
 def test_the_help_of_run_names_every_job_in_order(run: Run) -> None:
     words = " ".join(run("run", "--help").stdout.split())
-    assert f"JOBS: {', '.join(JOBS)}; several" in words
+    assert f"JOBS: {', '.join(JOBS)}; separate several" in words
 
 
 def test_help_lists_every_command_with_one_line(run: Run) -> None:

@@ -107,14 +107,14 @@ class Bench:
 
 
 def _bench_in(folder: Path, first_run: int = 1) -> Bench:
-    runs = (f"019a0000-0000-7000-8000-{number:012}" for number in itertools.count(first_run))
+    numbers = itertools.count(first_run)
     warned: list[str] = []
     invocation = Invocation(
         cwd=folder,
         environ={},
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: str(uuid.uuid4()),
-        new_run=lambda: next(runs),
+        new_run=lambda: f"019a0000-0000-7000-8000-{next(numbers):012}",
         tool="0.1.0",
         who="anna@build-7",
         warn=warned.append,
