@@ -102,9 +102,20 @@ def migrate_topics(
         confirm=confirm,
         is_dry_run=is_dry_run,
     ).carry_out()
-    locations = {address: order.source.location for address, order in orders.items() if address not in result.failed}
+    locations = {
+        address: order.source.location or _find_detached_location(site, address)
+        for address, order in orders.items()
+        if not is_dry_run and address not in result.failed
+    }
     failed = {address: choice.explain_error(orders.get(address), error) for address, error in result.failed.items()}
-    return replace(result, failed=failed, states={} if is_dry_run else locations)
+    return replace(result, failed=failed, states={address: text for address, text in locations.items() if text})
+
+
+def _find_detached_location(site: Site, topic: Address) -> str | None:
+    """Return the location that the platform has chosen for an unmounted topic."""
+    registers = require_archives(site.providers[cluster_of(topic) or ""]).list_mountable_topics()
+    mine = (register for register in registers if register.full_name == full_name_of(topic))
+    return next((register.location for register in mine if register.state == "detached"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +238,7 @@ class _TopicChoice:
     def _list_attached_topics(self, cluster: str) -> Iterator[_Candidate]:
         provider = self.site.providers[cluster]
         patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
-        by_jobs = require_migrations(provider).job_steps
+        by_jobs = require_migrations(provider).job_steps if provider.capabilities.mountings_by_jobs else None
         for address, seen in sorted(provider.observe(Scope(tuple(patterns))).items()):
             if not isinstance(seen.resource, Topic) or kind_of(address) != "topic" or seen.is_internal:
                 continue

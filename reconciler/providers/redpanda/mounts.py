@@ -255,15 +255,10 @@ class TopicMover:
         """Cancel a migration that takes too long, wait for that, and delete its record."""
         message = f"migration {number} was still {state} after {after_s:.0f} s"
         hint = "See that the topic is in this cluster's object storage: reconciler mount list. Then apply again."
-        self.may_go_on()
-        self.admin.request_action(number, "cancel")
-        began, tries = self.clock(), Tries(_POLLS)
-        while (task := self.admin.read_task(number)) is not None and is_in_progress(task.state):
-            if self.clock() - began > _CANCEL_LIMIT_S:
-                hint = f"It is being cancelled: reconciler mount status. {hint}"
-                _fail(moves, f"{message}, and is not cancelled yet", hint, IncompleteError)
-                return
-            tries.wait()
+        if not _cancel(self.admin, number, self.may_go_on):
+            hint = f"It is being cancelled: reconciler mount status. {hint}"
+            _fail(moves, f"{message}, and is not cancelled yet", hint, IncompleteError)
+            return
         self.may_go_on()
         self.admin.delete_task(number)
         _fail(moves, f"{message} and was cancelled", hint)
@@ -290,6 +285,18 @@ class TopicMover:
     def _list_present(self, names: Sequence[str]) -> Mapping[str, TopicMetadata]:
         topics = self.client.read_topics(names)
         return {name: seen for name, seen in topics.items() if seen.error not in ABSENT}
+
+
+def _cancel(admin: AdminClient, number: int, may_go_on: Callable[[], None]) -> bool:
+    """Cancel a migration and wait for the end; return whether it came."""
+    may_go_on()
+    admin.request_action(number, "cancel")
+    tries = Tries(_POLLS, within_s=_CANCEL_LIMIT_S)
+    while (task := admin.read_task(number)) is not None and is_in_progress(task.state):
+        if tries.has_ended:
+            return False
+        tries.wait()
+    return True
 
 
 def _group_by_task(moves: Sequence[TopicMove]) -> dict[int, list[TopicMove]]:
@@ -332,21 +339,26 @@ class RedpandaMigrations:
     job_steps: KafkaMoves
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - sizes are not told
-        """Return the unfinished migrations by id."""
-        tasks = [task for task in self.admin.list_tasks() if is_in_progress(task.state)]
+        """Return the migrations that have a record, by id."""
+        tasks = [task for task in self.admin.list_tasks() if task.state != MigrationState.FINISHED]
         return [self._to_migration(task) for task in sorted(tasks, key=lambda task: task.id)]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a verb; `delete` removes the record of a migration that has ended."""
+        """Request a verb. A cancellation is complete on return; `delete` removes the record."""
         task = self.admin.read_task(migration)
         if task is None:
             message = f"cluster {self.client.name} has no migration {migration}: it has ended, or never was"
             raise NotFoundError(message, hint="See those in progress: reconciler mount status")
-        may_go_on()
-        if verb == "delete":
-            self.admin.delete_task(migration)
-            return replace(self._to_migration(task), state=MigrationState.GONE)
-        self.admin.request_action(migration, verb)
+        if verb == "cancel":
+            if not _cancel(self.admin, migration, may_go_on):
+                message = f"migration {migration} is not cancelled yet"
+                raise IncompleteError(message, hint="See its progress: reconciler mount status")
+        else:
+            may_go_on()
+            if verb == "delete":
+                self.admin.delete_task(migration)
+                return replace(self._to_migration(task), state=MigrationState.GONE)
+            self.admin.request_action(migration, verb)
         return self._to_migration(self.admin.read_task(migration) or replace(task, state=MigrationState.GONE))
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:

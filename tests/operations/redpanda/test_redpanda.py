@@ -15,9 +15,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
 from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
+from reconciler.operations.clusters.mounts import change_migration, list_mounts, read_mount_status
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.imports import ImportOptions, import_files
+from reconciler.operations.run import run_once
 from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Adopt, Create
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.security import build_record_settings, reveal_secrets
@@ -422,6 +425,29 @@ def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> No
     assert outcome.error.message.endswith("was still preparing after 1 s and was cancelled")
     assert "reconciler mount list" in outcome.error.hint
     assert [task for task in desk.admin.list_tasks() if ORDERS in task.topics] == []
+
+
+@pytest.mark.emulated("moves migrations by steps")
+def test_a_migration_is_shown_cancelled_and_its_record_deleted_by_its_id(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    desk.declare()
+    desk.server.faults.pace = "told"
+    number = desk.admin.mount({ORDERS: desk.detached[-1]})
+    reach, stop = SiteOptions(invocation=desk.bench.invocation, select=Select()), desk.bench.stop
+    (seen,) = [each for each in read_mount_status(reach).migrations if each.migration.id == number]
+    assert (seen.migration.state, seen.migration.direction) == ("planned", "inbound")
+    with pytest.raises(UserError, match="planned"):
+        change_migration(reach, number, "cancel", None, confirm=lambda _: True, stop=stop)
+    desk.server.advance(number)
+    desk.server.faults.pace = "steady"
+    ended = change_migration(reach, number, "cancel", None, confirm=lambda _: True, stop=stop)
+    assert ended.migration.state == "cancelled"
+    assert [each.migration.id for each in read_mount_status(reach).migrations] == [number]
+    change_migration(reach, number, "delete", None, confirm=lambda _: True, stop=stop)
+    assert not read_mount_status(reach).migrations
+    assert [row.location for row in list_mounts(reach, ["west"], ["mountable"]).rows] == desk.detached
+    passed = run_once(reach, only=["migrations"], report=desk.bench.events.append, stop=stop)
+    assert passed.verdict is None
 
 
 @pytest.mark.fact("F-R-205")
