@@ -450,7 +450,10 @@ class _StorageIndex:
             known = [recorded for recorded in (last, self._record.get(topic)) if recorded is not None]
             is_asked = is_learnt if observed is None else any(is_recreated(recorded, observed) for recorded in known)
         else:
-            is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
+            is_told = (
+                "/" in (mounting.spec.source or "") and not self._seen.capabilities[mounting.cluster].object_storage
+            )
+            is_asked = observed is None or (last is None and not is_told)
         return is_asked and self._has_storage(mounting.cluster)
 
     def _has_storage(self, cluster: str) -> bool:

@@ -234,11 +234,8 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
     """Reject a mount over another topic with the same name."""
     location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
-    if (
-        location is None
-        and hides_locations(mounting.cluster, situation)
-        and not is_other_topic(mounting, seen, situation)
-    ):
+    is_hidden = location is None and hides_locations(mounting.cluster, situation)
+    if is_hidden and not is_other_topic(mounting, seen, situation):
         return
     if location is not None and matches_source(location, meant):
         if (
@@ -248,7 +245,9 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
         ):
             return
         meant = mount_source.location
-    what = f"a topic of that name that is at {location}" if location else "a topic of that name that was never tiered"
+    what = "another topic of that name" if is_hidden else "a topic of that name that was never tiered"
+    if location is not None:
+        what = f"a topic of that name that is at {location}"
     instead = f"not at {meant}" if is_location(meant) else f"not one from object storage that was created as {meant}"
     other = (
         f"If you mean that one, write source: {location}." if location else "What only stays here needs no Mounting."

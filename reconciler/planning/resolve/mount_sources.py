@@ -90,7 +90,10 @@ def find_source(
 
 
 def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the source that a Mounting selects by name if the cluster has no such topic."""
+    """Return the source that a Mounting selects, if it is unmounted or is to be."""
+    location = mounting.spec.source
+    if location is not None and is_location(location):
+        return MountSource(location, None) if _is_free(location, storage) else None
     attached, called = storage.topics_by_name.get(get_source_name(mounting), ((), ()))
     leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
     free = (MountSource(topic.location, None) for topic in called if topic.state == "detached")
@@ -175,12 +178,17 @@ def build_missing_topic_error(mounting: Mounting, url: str, leaves_by: Address |
 
 def is_other_topic(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
     """Return whether a topic with the Mounting's name is not the Mounting's topic."""
+    location, meant = get_remote_location(seen), get_source_location(mounting, situation)
+    is_hidden = location is None and hides_locations(mounting.cluster, situation)
+    if is_hidden and is_location(meant) and mounting.spec.state == "mounted":
+        source = situation.request.stored.mounts.get(mounting.address)
+        if isinstance(source, MountSource) and source.location == meant:  # still unmounted
+            return True
     last, topic = find_mounting_record(mounting, situation), situation.recorded.get(get_mounted_topic(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
     if seen.state == MIGRATING or seen.incarnation in ids:
         return False
-    location, meant = get_remote_location(seen), get_source_location(mounting, situation)
-    if location is None and hides_locations(mounting.cluster, situation):
+    if is_hidden:
         return bool(ids)
     is_located = mounting.spec.state == "mounted" or is_unmounted(last)
     if location is not None and (is_located or is_location(meant)):
