@@ -39,6 +39,7 @@ AREAS = {
     "kafkareading": "Reading from Kafka",
     "kafkacontrol": "Topics on a Kafka cluster",
     "kafkamirroring": "Mirroring between Kafka clusters",
+    "redpandacontrol": "Topics and mounts on an emulated Redpanda cluster",
 }
 """Heading of the page by module."""
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,111 @@
+"""Plan, unmount and mount on the emulated Redpanda: beside the provider of Kafka, and beside a bare script."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from measuring import HERE, RECONCILER, Row, Scale, compared, in_turns, process, script
+from workspaces import write_workspace
+
+_CLUSTER = """\
+apiVersion: reconciler/v1
+kind: Cluster
+metadata: {name: west}
+spec:
+  provider: redpanda
+  redpanda:
+    bootstrapServers: %s
+    adminUrls: %s
+    admin: {username: admin, password: "${env:RECONCILER_PASSWORD}"}
+  objectStorage: s3://redpanda-bucket
+"""
+_TOPIC = """\
+---
+apiVersion: reconciler/v1
+kind: Topic
+metadata: {name: %s, cluster: west}
+spec: {partitions: 1, replicationFactor: 1, configs: {remote.read: "true", remote.write: "true"}}
+"""
+_MOUNTING = """\
+---
+apiVersion: reconciler/v1
+kind: Mounting
+metadata: {name: %s, cluster: west}
+spec: {state: %s}
+"""
+
+
+def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
+    with running_redpanda() as place:
+        os.environ["RECONCILER_PASSWORD"] = place["password"]
+        yield _planned(place, scale, scratch)
+        yield _moved(place, scale, scratch)
+
+
+@contextmanager
+def running_redpanda() -> Iterator[dict[str, Any]]:
+    """Yield how a cluster is reached; a process of its own emulates it."""
+    command = ["env", f"PYTHONPATH={HERE.parents[1]}", sys.executable, "-m", "tests.servers.redpanda"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdin
+        assert keeper.stdout
+        try:
+            yield json.loads(keeper.stdout.readline())
+        finally:
+            keeper.stdin.close()
+
+
+def _planned(place: dict[str, Any], scale: Scale, scratch: Path) -> Row:
+    """Plan without a state: every topic exists and is adopted."""
+    topics = scale.of(10_000, 200)
+    script("floors/kafka_create.py", place["kafka"], str(topics))
+    brokers = '", "'.join(place["kafka"].split(","))
+    by_kafka = write_workspace(scratch / "by-kafka", topics=topics, files=topics // 10, brokers=brokers)
+    by_redpanda = scratch / "by-redpanda"
+    shutil.copytree(by_kafka, by_redpanda)
+    (by_redpanda / "manifests" / "cluster.yaml").write_text(_declare(place), encoding="utf-8")
+    subjects = {
+        "floor": lambda: process(RECONCILER, "plan", folder=by_kafka).seconds,
+        "ours": lambda: process(RECONCILER, "plan", folder=by_redpanda).seconds,
+    }
+    what = f"a plan of {topics:,} topics on the emulated Redpanda, start to exit"
+    return compared(what, "the provider of Kafka on the same brokers", in_turns(subjects, scale.of(3, 1)), aim=1.2)
+
+
+def _moved(place: dict[str, Any], scale: Scale, scratch: Path) -> Row:
+    topics = scale.of(500, 20)
+    ours, bare = ([f"{kind}-{number:03d}" for number in range(topics)] for kind in ("ours", "bare"))
+    folder = scratch / "moves"
+    (folder / "manifests").mkdir(parents=True)
+    shutil.copy(scratch / "by-redpanda" / "reconciler.yaml", folder)
+    (folder / "manifests" / "cluster.yaml").write_text(_declare(place), encoding="utf-8")
+
+    def apply(*documents: str) -> float:
+        (folder / "manifests" / "all.yaml").write_text("".join(documents), encoding="utf-8")
+        return process(RECONCILER, "apply", "--yes", folder=folder).seconds
+
+    apply(*(_TOPIC % name for name in (*ours, *bare)))
+
+    def move() -> float:
+        others = [_TOPIC % name for name in bare]
+        unmounted = apply(*others, *(_MOUNTING % (name, "unmounted") for name in ours))
+        mounts = [_MOUNTING % (name, "mounted") for name in ours]
+        return unmounted + apply(*others, *mounts, *(_TOPIC % name for name in ours))
+
+    floor = ("floors/redpanda_moves.py", place["admin"][0], place["password"], *bare)
+    subjects = {"floor": lambda: script(*floor).seconds, "ours": move}
+    what = f"unmount {topics} topics and mount them again, two applies"
+    against = "a bare script that sends the same requests and polls"
+    return compared(what, against, in_turns(subjects, scale.of(3, 1)), aim=1.5)
+
+
+def _declare(place: dict[str, Any]) -> str:
+    return _CLUSTER % (json.dumps(place["kafka"].split(",")), json.dumps(place["admin"]))
