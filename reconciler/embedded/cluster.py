@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# pyarrow is imported lazily, because catalog operations work without it.
+# Methods that need pyarrow import it, because catalog operations work without it.
 # ruff: noqa: PLC0415
 
 

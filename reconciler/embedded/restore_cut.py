@@ -147,7 +147,7 @@ def _limit_fetched_offset(source: dict[str, Any] | None, at: int) -> dict[str, A
 
 
 def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[str, Any]:
-    """Return the producers that no removed part names; empty if a removed part names no producer."""
+    """Return the producers without removed parts; empty if a removed part names no producer."""
     if split.removed_pages or any(entry.producer is None for entry in split.removed_entries):
         return {}
     cut = {entry.producer["id"] for entry in split.removed_entries if entry.producer is not None}
@@ -252,7 +252,7 @@ class TopicTruncation:
 
         def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head, so that a repetition cannot remove later records.
+            # An unwritten partition gets a head, so that a retry removes no later records.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
             is_again = self._is_truncated(head)
             is_done = not is_again or self._must_remove_log(partition, head)

@@ -48,7 +48,7 @@ class PartContentCheck:
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a part and its head entry."""
+        """Yield differences between a part and its entry."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
             differences = list(self._find_differences(entry, offsets))
@@ -58,7 +58,7 @@ class PartContentCheck:
         except UserError as error:
             differences = [error.message]
         except ReconcilerError:
-            raise  # The request failed; the part may be intact.
+            raise  # If only the request failed, the part may be intact.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
@@ -106,7 +106,7 @@ class SegmentContentCheck:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active: report a problem only if the head is unchanged, or every attempt finds a problem.
+# Writers may be active, so a problem is reported only if the head is unchanged, or every attempt finds a problem.
 
 
 _LOOKS: Final = 3
@@ -274,7 +274,7 @@ class _HeadCheck:
         for item in below:
             if isinstance(item, PageRef):
                 yield from self._check_page(item)
-        # Retention may have deleted parts below the log's start.
+        # Parts below the log's start are not checked, since retention may have deleted them.
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._check_parts(live, self.place)
 

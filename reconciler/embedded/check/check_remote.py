@@ -106,7 +106,6 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Check the order of entries and pages; gaps are aborted or compacted records."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:

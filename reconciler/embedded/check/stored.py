@@ -143,7 +143,7 @@ def index_objects_below(store: ObjectStore, prefix: str) -> ObjectIndex:
 
 
 def _hash_key(key: str) -> bytes:
-    # Some file systems ignore case; keys stay distinct by their random digits.
+    # Case is ignored, as in some file systems; keys differ by random digits.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 

@@ -174,7 +174,7 @@ def _read_keys(store: ObjectStore, head: Head) -> list[str]:
     for page in iter_all_pages(store, head):
         named.append(page.key)
         if page.level == 0:
-            # Retention may have deleted parts below the log's start.
+            # Parts below the log's start are left out, since retention may have deleted them.
             named += [entry.key for entry in read_page(store, page) if entry.last >= head.start]
     return named
 

@@ -74,9 +74,9 @@ class PartitionAppend:
 def publish_append(
     append: PartitionAppend, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
 ) -> OffsetRange | None:
-    """Publish an append in one swap; return its offsets, or `None` if they are unknown.
+    """Publish an append in one swap, unless its batch is stored; return its offsets.
 
-    A stored batch is not appended again. `still_wanted` raises if the producer was fenced.
+    `None` means a batch whose offsets the head no longer has. `still_wanted` raises if the producer was fenced.
     """
     mark = create_mark()
     offsets: OffsetRange | None = None
@@ -277,7 +277,7 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write buffered records; return the offsets appended per partition since the last call.
+        """Write buffered records; return the offsets appended since the last call, by topic and partition.
 
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
@@ -317,7 +317,7 @@ class Producer:
             try:
                 routed.append(route_records(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # Otherwise the rejected record would fail every later flush.
+                # If the rejected record stayed buffered, every later flush would fail.
                 self._drop_buffered(topic)
                 raise
         for topic in topics:

@@ -316,7 +316,7 @@ class EmbeddedSink:
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.read_head(partition)
         if head is None or head.bounds.stable < offsets.stop:
-            # Publishing an empty range would leave a gap.
+            # If records are missing here, the published range would be a gap.
             message = f"{source.full_name}, partition {partition} ends before offset {offsets.stop} on this machine"
             raise UserError(message, hint="Put the store where every executor can read it, and copy again.")
         entries: list[Entry] = []
@@ -467,7 +467,6 @@ def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entr
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Number offsets from 0; publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -267,7 +267,7 @@ MAX_LEARNED_KEYS: Final = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class CleaningPiece:
-    """A part to clean, up to the offset `stop`, and its store."""
+    """A part or remote segment to clean below offset `stop`, and its store."""
 
     entry: Entry
     store: ObjectStore
@@ -342,8 +342,7 @@ class Compaction:
 
     3. `compacted_to` rises last. If the second swap fails, the next pass reads the same dirty part again.
 
-    A mirror is a prefix of its source's log, so both agree on superseded records. A restore that removes superseding
-    records removes the whole log (`restore_cut.py`).
+    A mirror is a prefix of its source's log, so both agree on superseded records. `restore_cut.py` explains restores.
     """
 
     def __init__(
@@ -480,7 +479,7 @@ class Compaction:
             for piece in group.pieces
             for records in sieve.filter_records(
                 read_part(piece.store, piece.entry, self._partition.number, cleaning.live_range(piece.entry)),
-                # From `through` on, older records of a tombstone's key may remain.
+                # Tombstones from `through` on stay, since older records of their keys may remain.
                 tombstones_to=cleaning.through if are_tombstones_due(piece.entry, now_ms) else 0,
             )
         )

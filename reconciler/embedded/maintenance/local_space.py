@@ -186,7 +186,7 @@ class RetentionJob:
     now_ms: Callable[[], int]
 
     def expire_partition(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
-        """Delete a partition's expired records; return the result, or when to check again."""
+        """Delete expired records; return the result, or when to check again in ms (`None`: never)."""
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:
             return self._make_tiered_partition(surveyed, surveyed.policy.tiering).apply_retention(head, now_ms=now_ms)

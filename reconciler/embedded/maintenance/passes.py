@@ -126,7 +126,7 @@ class Upkeep:
 
         def due(surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
             due_chores, due_ms = uploads.find_due_chores(surveyed, head)
-            # Compacted topics have a survey of their own.
+            # Another survey finds the outdated segments of compacted topics.
             if due_chores is None and not surveyed.policy.compacts and uploads.uploads_compacted_again(surveyed.policy):
                 outdated, _ = uploads.find_outdated_chores(surveyed, head)
                 again.extend(outdated or ())
@@ -326,7 +326,7 @@ class Upkeep:
             gains: list[Gain | None] = []
             for one in of_one:
                 try:
-                    # Otherwise a later rewrite could remove a tombstone before the records that it deletes.
+                    # After a failed rewrite, a later one could remove a tombstone before the records that it deletes.
                     do = delete_unpublished_objects if tended.has_failed(one.partition) else publish_rewrite
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
@@ -442,7 +442,7 @@ class _ScrubJob:
         self._refresh_descriptions(sorted(topics))
 
     def _refresh_descriptions(self, full_names: list[str]) -> None:
-        now = self._upkeep.catalog.read()  # Topics may have been deleted since.
+        now = self._upkeep.catalog.read()  # Some topics may have been deleted during the scrub.
 
         def describe_topic(full_name: str) -> ReconcilerError | None:
             try:
@@ -516,7 +516,6 @@ class MergePlanner:
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
         self._before = survey.notes.get("settled", {})
-        # Drop results of deleted topics.
         self._settled = {key: settled for key, settled in self._before.items() if key in survey.rows}
         survey.notes.update(limits=judged, settled=self._settled)
 

@@ -58,7 +58,7 @@ def finish_rewrites(
     now = catalog.read()
     closed = {
         topic.id for topic in now.topics.values() if is_closed(topic)
-    }  # Only its migration may change a closed topic.
+    }  # Only the migration that closed a topic may change it.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
     names = map_names_by_id(now, marked)
     keys = {topic_id: find_topic_kms_key(now, name) for topic_id, name in names.items()}
@@ -73,7 +73,7 @@ def finish_rewrites(
     def unmark(draft: Draft) -> None:
         moved = map_names_by_id(draft, done)
         for topic_id in done:
-            # A topic whose key changed again keeps its mark.
+            # A topic keeps its mark if its key changed again during the rewrite.
             is_right = topic_id not in moved or find_topic_kms_key(draft, moved[topic_id]) == keys.get(topic_id)
             if is_right and topic_id in draft.rewrites:
                 draft.put_rewrite(topic_id, None)
@@ -93,7 +93,7 @@ def _rewrite_partition(
         if head.writer == NOBODY:
             return False
         try:
-            # A page that retention split references deleted parts.
+            # Only live entries are read, since a page that retention split still references deleted parts.
             others = [entry for entry in iter_live_entries(store, head) if entry.kms_key_id != kms_key_id]
             for at in range(0, len(others), OBJECTS_PER_SWAP):
                 if is_stopped():
@@ -126,7 +126,6 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
 
 
 def _store_kms_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
-    """Store the KMS key in the head if all entries have it; return whether they do."""
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}

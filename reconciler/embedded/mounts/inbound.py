@@ -74,7 +74,7 @@ class InboundSteps:
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
             lost = self._run_state(state)
         if lost is not None:
-            raise lost  # The migration is complete, but without these topics.
+            raise lost  # The migration is complete, but without the lost topics.
 
     def _run_state(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
@@ -246,7 +246,6 @@ class InboundSteps:
         return catalog
 
     def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """Delete the new heads if the topic was deleted before they existed."""
         if topic_id not in {topic.id for topic in self.context.catalog.read().topics.values()}:
             for number in range(partitions):
                 remove_partition(self.context.store, topic_id, number)

@@ -162,7 +162,7 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse JSON."""
         if document["source"] is not None:
-            parse_epochs(document["source"])  # Parsed here so that the error names the head.
+            parse_epochs(document["source"])  # The epochs are parsed here, so that an error names the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
@@ -337,7 +337,6 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
         if held.value["writer"] in {NOBODY, writer}:
             return None
         end = held.value["end"]
-        # Drop an epoch without records.
         epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 

@@ -161,12 +161,12 @@ def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cl
     tiering = find_tiering(catalog, full_name, cluster_id)
     targets = None if tiering is None else tiering.targets
     return CleanupPolicy(
-        # Compaction reads only closed segments, so `max.compaction.lag.ms` limits their age, too.
+        # Compaction reads only closed segments, so `max.compaction.lag.ms` also limits how long one stays open.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # A link that syncs start offsets expires the mirror's records.
+        # If a link syncs start offsets, the mirror expires no records itself.
         deletes="delete" in kinds and not syncs_start_offsets(catalog, catalog.topics[full_name]),
         compacts=compacts,
-        # A tiered topic keeps at least its local targets.
+        # The total limits of a tiered topic are at least its local targets.
         retention_ms=int(value("retention.ms")) if targets is None else _limit_or_unlimited(targets.total_ms),
         retention_bytes=int(value("retention.bytes")) if targets is None else _limit_or_unlimited(targets.total_bytes),
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),

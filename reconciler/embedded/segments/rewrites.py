@@ -60,7 +60,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Amounts that were removed or rewritten."""
+    """Records and stored bytes that were removed or rewritten, and uploaded segments."""
 
     records: int
     bytes: int
@@ -149,8 +149,6 @@ class RunReplacer:
 
 
 class _RunIndex:
-    """Replacements by offset, without overlaps."""
-
     def __init__(self, replacements: Iterable[Replacement]) -> None:
         self._sorted = sorted(replacements, key=lambda replacement: replacement.base)
         self._lasts = [replacement.last for replacement in self._sorted]
@@ -175,7 +173,7 @@ def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # Metadata may change under the same key: transactions end, and compaction sets tombstone horizons.
+    # Entries may change under the same key: transactions end, and compaction sets tombstone horizons.
     lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

@@ -265,7 +265,6 @@ class CacheSpace:
         return CacheTrim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _find_target(self, size: int, used: CacheUsage) -> CacheUsage | None:
-        """Return the usage to trim to; `None` if the file already fits."""
         target = self._limits.find_trim_target(CacheUsage(used.bytes + size, used.objects + 1))
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
@@ -449,7 +448,7 @@ class ChunkCache:
     def _open_cached(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
-            file.close()  # The chunk was stored with another chunk size.
+            file.close()  # The chunk was cached under another configured chunk size.
             return None
         return file
 
@@ -493,7 +492,6 @@ class ChunkCache:
 
 
 def _hold_range(path: str, file: CachedFile, span: ByteSpan) -> HeldBytes | None:
-    """Hold cached bytes; evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)

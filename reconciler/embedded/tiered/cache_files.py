@@ -49,7 +49,7 @@ class CachedFile:
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # A file stays readable during its eviction.
+            with suppress(BlockingIOError):  # A file stays readable during its eviction, without this lock.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))

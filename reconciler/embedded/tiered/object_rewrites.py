@@ -59,7 +59,7 @@ class RemoteRewrite:
     """End of the offsets that a compaction searched for superseding records."""
 
     def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Return what a compaction removed, or another rewrite replaced."""
+        """Return the amounts that a compaction removed, or another rewrite replaced."""
         before = list(holding)
         after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
@@ -127,7 +127,7 @@ class _ManifestRewrite:
             return None
         pages, entries = rebuilding.rebuild(self._write_leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.removed_entries))
-        # A truncation may need this offset before the head stores it.
+        # A truncation may need `learned` before the head stores `compacted_to`.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
@@ -226,7 +226,7 @@ class PartitionRewrite:
         return all(entry.kms_key_id == kms_key_id for entry in added)
 
     def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Return what the applied replacements removed or rewrote."""
+        """Return the amounts that applied replacements removed or rewrote."""
         before = [replacement for replacement in holding if replacement.written or self.compacted_to is not None]
         after = (
             [entry for replacement in before for entry in replacement.added] if self.compacted_to is not None else []
@@ -255,7 +255,7 @@ def publish_local(
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # All attempts share pages, since an unanswered swap may succeed.
+    pages: dict[bytes, PageRef] = {}  # Attempts share pages, since one without an answer may have succeeded.
 
     def rewrite_head(head: Head) -> Head | None:
         nonlocal change

@@ -150,7 +150,7 @@ class OpenSegment:
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # The chunk was released earlier.
+            if coming is None:  # Arrow reads a chunk again that was already released.
                 coming = self.fetch_chunk(span)
             held = coming.result()
             del self._coming[span]
@@ -268,7 +268,7 @@ def _read_segment(segment: OpenSegment, partition: int, selection: Selection) ->
     try:
         yield from read_part(piece.store, piece.entry, partition, rest, selection)
     except DamagedObjectError:
-        raise damage from None  # The object in object storage is damaged, too.
+        raise damage from None  # The object itself is damaged, not only its cached copy.
 
 
 class _PieceReader:
@@ -280,7 +280,7 @@ class _PieceReader:
         self._open: deque[OpenSegment] = deque()
         self._following: LogPiece | None = None
         self._failed: Exception | None = None
-        """Error of the iterator, raised after all earlier pieces."""
+        """Error of the iterator, raised after all earlier segments and parts."""
         self._chunks = self._iter_wanted_chunks()
         self._next: tuple[OpenSegment, ByteSpan] | None = None
         self._depth = 0
@@ -327,7 +327,7 @@ class _PieceReader:
     def _iter_wanted_chunks(self) -> Iterator[tuple[OpenSegment, ByteSpan]]:
         segment = self._open_next()
         while segment is not None:
-            following = self._open_next()  # The next index is fetched with this segment's chunks.
+            following = self._open_next()  # The next segment's index is fetched while this one's chunks are.
             for span in _find_wanted_chunks(segment):
                 if segment.is_unrequested(span):
                     yield segment, span
@@ -358,7 +358,7 @@ def _find_wanted_chunks(segment: OpenSegment) -> Iterable[ByteSpan]:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """A part or remote segment, and the offsets to read."""
+    """The offsets to read of one part or remote segment."""
 
     entry: Entry
     offsets: OffsetRange
@@ -412,7 +412,7 @@ class TopicTiers:
     def iter_pieces(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
     ) -> Iterator[LogPiece]:
-        """Yield the pieces with readable records of a range, oldest first."""
+        """Yield the parts and segments with readable records of a range, oldest first."""
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
         if head is None:
@@ -422,7 +422,7 @@ class TopicTiers:
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._read_manifest(partition, below, head)
-            # A replica's source may have deleted the oldest records.
+            # A replica's source may have deleted records below the manifest's start.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _iter_pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)

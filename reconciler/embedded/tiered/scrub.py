@@ -172,7 +172,7 @@ class PartitionScrub:
     def _upload_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
         put_ms = self.now_ms()
         for entry, finding in lost:
-            # A restored cluster may have other records above `uploaded_to`.
+            # Above `uploaded_to`, the log of a restored cluster may have other records.
             if not finding.is_local or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
@@ -186,7 +186,6 @@ class PartitionScrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
-        """Upload a segment's local records again, if compaction left any."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)
