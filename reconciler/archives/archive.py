@@ -110,7 +110,7 @@ class Archive:
 
 
 def claim_archive(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
-    """Claim a detached topic as `name`, and check that no object is lost. `mark` identifies the attempt. Repeatable.
+    """Claim a detached topic as `name`, and check that no object is lost. `mark` identifies the attempt.
 
     Raises:
         OwnershipLostError: Another cluster or attempt has claimed it.
@@ -129,7 +129,7 @@ def check_claimed(archive: Archive, mark: str) -> None:
 
 
 def settle_claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
-    """Mark a claimed topic, whose records were copied, as mounted. Repeatable.
+    """Mark a claimed topic, whose records were copied, as mounted.
 
     Raises:
         OwnershipLostError: The claim was replaced.
@@ -265,7 +265,7 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     return detached
 
 
-def delete_unnamed_objects(archive: Archive) -> int:
+def delete_unreferenced_objects(archive: Archive) -> int:
     """Delete objects that no manifest references; return their number.
 
     Call it only before the detach: a mount stores objects before a manifest references them.

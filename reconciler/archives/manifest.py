@@ -220,7 +220,7 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
     return OwnershipLostError(f"{what} belongs to {whose}", hint=hint)
 
 
-JOINED: Final = 8
+PAGES_PER_MERGE: Final = 8
 """Number of adjacent pages of similar size that are merged."""
 _LARGEST: Final = 8 * 1024 * 1024
 _ENTRY: Final = 300
@@ -280,16 +280,16 @@ class ManifestSpill:
         return pages
 
     def _find_mergeable_pages(self, pages: Sequence[PageRef]) -> slice | None:
-        for at in range(len(pages) - JOINED, -1, -1):
-            sizes = {self._size_class(page) for page in pages[at : at + JOINED]}
-            if len(sizes) == 1 and sum(page.entries for page in pages[at : at + JOINED]) * _ENTRY <= _LARGEST:
-                return slice(at, at + JOINED)
+        for at in range(len(pages) - PAGES_PER_MERGE, -1, -1):
+            sizes = {self._size_class(page) for page in pages[at : at + PAGES_PER_MERGE]}
+            if len(sizes) == 1 and sum(page.entries for page in pages[at : at + PAGES_PER_MERGE]) * _ENTRY <= _LARGEST:
+                return slice(at, at + PAGES_PER_MERGE)
         return None
 
     def _size_class(self, page: PageRef) -> int:
         size, limit = 0, 2 * self._page_bytes
         while page.entries * _ENTRY > limit:
-            size, limit = size + 1, limit * JOINED
+            size, limit = size + 1, limit * PAGES_PER_MERGE
         return size
 
     def _read_entries(self, page: PageRef) -> Sequence[Entry]:

@@ -195,7 +195,7 @@ class CatalogRegister:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
             trace = find_catalog_trace(self._store)
-        # The traces may be of a catalog that another process created since the first read.
+        # Another process may have created the catalog after the first read.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
             raise lost_catalog_error(self._store, trace)

@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # Parsing the state is slow, so it runs last: a plan may begin thousands of mounts.
+        # Parsing the state is slow, so this condition comes last.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -109,7 +109,6 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Reject locations of topics in this cluster, since a mount would share their objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:

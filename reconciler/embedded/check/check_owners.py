@@ -339,7 +339,7 @@ def correct_head_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFindi
     return done
 
 
-def forget_unlinked_mirrors(cluster: EmbeddedCluster) -> list[str]:
+def convert_unlinked_mirrors(cluster: EmbeddedCluster) -> list[str]:
     """Turn stopped mirrors without a link into ordinary topics."""
     gone: list[str] = []
 

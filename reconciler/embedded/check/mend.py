@@ -12,10 +12,10 @@ from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.check_catalog import find_missing_namespaces
 from reconciler.embedded.check.check_owners import (
+    convert_unlinked_mirrors,
     correct_head_writers,
     find_holding_migration,
     find_stale_claims,
-    forget_unlinked_mirrors,
 )
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish_transaction
@@ -168,8 +168,8 @@ def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding])
     return f"gave {pluralize(done, 'partition')} to whom the catalog lets append" if done else None
 
 
-def _forget_unlinked_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
-    done = forget_unlinked_mirrors(cluster)
+def _convert_unlinked_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+    done = convert_unlinked_mirrors(cluster)
     return (
         f"made {', '.join(done)} ordinary topics, whose mirroring has ended and whose link was deleted"
         if done
@@ -224,7 +224,7 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.DELETION_UNFINISHED: _finish_deletions,
     Kind.REWRITE_UNFINISHED: _finish_rewrites,
     Kind.TRANSACTION_UNFINISHED: _finish_transactions,
-    Kind.MIRROR_LEFT_OVER: _forget_unlinked_mirrors,
+    Kind.MIRROR_LEFT_OVER: _convert_unlinked_mirrors,
     Kind.HANDOVER_UNFINISHED: _correct_writers,
     Kind.HOLD_STALE: _remove_stale_holds,
     Kind.CLAIM_LEFT: _release_stale_claims,

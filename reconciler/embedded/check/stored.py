@@ -77,7 +77,7 @@ class ObjectIndex:
             int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
         ]
 
-    def mark_named(self, keys: Sequence[str]) -> list[str]:
+    def mark_referenced(self, keys: Sequence[str]) -> list[str]:
         """Mark objects as referenced; return the keys already marked."""
         places, is_there = self._find_positions(keys)
         with self._lock:
@@ -90,7 +90,7 @@ class ObjectIndex:
         return again
 
     @property
-    def is_all_named(self) -> bool:
+    def are_all_referenced(self) -> bool:
         """Whether every listed object is referenced."""
         return bool(self._is_named.all())
 

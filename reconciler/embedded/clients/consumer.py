@@ -259,7 +259,7 @@ class Consumer:
         committed = self._fetch_committed(new)
         logs = {topic_id: self._open_log(name, topic_id) for topic_id, (name, _) in topics.items()}
         for place, stream in self._streams.items():
-            stream.log = logs[place[0]]  # A renamed topic's log has the new name.
+            stream.log = logs[place[0]]  # The topic may have been renamed.
         for topic_id, partition in new:
             started = self._start_stream(logs[topic_id], partition, committed.get((topic_id, partition)))
             self._streams[topic_id, partition] = started

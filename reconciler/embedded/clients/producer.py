@@ -72,11 +72,14 @@ class PartitionAppend:
 
 
 def publish_append(
-    append: PartitionAppend, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
+    append: PartitionAppend,
+    batch: SequencedBatch,
+    delivery: Delivery,
+    check_not_fenced: Callable[[], None] = lambda: None,
 ) -> OffsetRange | None:
     """Publish an append in one swap, unless its batch is stored; return its offsets.
 
-    `None` means a batch whose offsets the head no longer has. `still_wanted` raises if the producer was fenced.
+    `None` means a batch whose offsets the head no longer has. `check_not_fenced` raises if the producer was fenced.
     """
     mark = create_mark()
     offsets: OffsetRange | None = None
@@ -97,7 +100,7 @@ def publish_append(
             try:
                 append.gate.append_to_head(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
             except _StalePartsError:
-                still_wanted()
+                check_not_fenced()
                 _store_under_new_keys(append, delivery.now_ms())
             else:
                 return offsets
@@ -332,7 +335,7 @@ class Producer:
         place = append.gate.topic_id, append.partition
         batch = SequencedBatch(self._identity, self._next.get(place, 0), append.record_count)
         try:
-            offsets = publish_append(append, batch, self._delivery, self._check_still_valid)
+            offsets = publish_append(append, batch, self._delivery, self._check_not_fenced)
         except BaseException:
             self._handle_failure()
             raise
@@ -357,7 +360,7 @@ class Producer:
     def _prepare_partitions(self, appends: Sequence[PartitionAppend]) -> None:
         """Register partitions with the transaction before records are appended."""
 
-    def _check_still_valid(self) -> None:
+    def _check_not_fenced(self) -> None:
         """Reject a fenced producer after a long pause."""
 
 

@@ -296,7 +296,7 @@ class TransactionalProducer(Producer):
         if not new:
             # After a day, a head no longer fences this producer; only the register does.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
-                self._check_still_valid()
+                self._check_not_fenced()
             return
         self._check_allowed(self._cluster.catalog.get_cached())
         mark = create_mark()
@@ -323,7 +323,7 @@ class TransactionalProducer(Producer):
     def _handle_failure(self) -> None:
         """Keep the epoch, since the next transaction has another one."""
 
-    def _check_still_valid(self) -> None:
+    def _check_not_fenced(self) -> None:
         now_ms = self._cluster.now_ms()
         self._retry_until_timeout(
             lambda: read_owned_transaction(self._cluster.store, self._identity), "looking whether it still is"

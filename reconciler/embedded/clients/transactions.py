@@ -376,7 +376,7 @@ class _DecidedPartition:
         self.store.delete(dropped)
 
     def _fence_first_append(self) -> None:
-        """Create the head with the new epoch, so that a late append cannot create it."""
+        """Create the head with the new epoch, so that a late append fails."""
         topic = self._find_topic()
         if topic is None:
             return

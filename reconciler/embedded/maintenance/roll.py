@@ -19,7 +19,7 @@ from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
 from reconciler.embedded.segments.retention import iter_live_entries
-from reconciler.embedded.segments.rewrites import Gain, Replacement
+from reconciler.embedded.segments.rewrites import Replacement, WorkTotals
 from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
     RemoteRewrite,
@@ -103,7 +103,7 @@ def _rewrite_partition(
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
-        if not others and _store_kms_key(store, partition, head, kms_key_id):
+        if not others and _store_kms_key_if_uniform(store, partition, head, kms_key_id):
             return True
     return False
 
@@ -125,7 +125,7 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
     publish_local(store, written, put_ms=put_ms, now_ms=store.read_clock_ms)
 
 
-def _store_kms_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
+def _store_kms_key_if_uniform(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}
@@ -148,7 +148,7 @@ def publish_rewrite(
     *,
     put_ms: int,
     now_ms: Callable[[], int],
-) -> Gain | None:
+) -> WorkTotals | None:
     """Publish a rewrite in object storage, then locally; then delete the replaced objects.
 
     If the remote rewrite fails, nothing is published (`None`), and the written objects are deleted. The oldest was
@@ -159,21 +159,25 @@ def publish_rewrite(
     """
     if rewritten.remote is None or remote is None:
         return publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
-    remote_gain: Gain | None = None
+    remote_totals: WorkTotals | None = None
     written = list_object_keys(key for one in rewritten.remote.replacements for key in one.written)
     check_writes_visible(remote.storage, written, by=rewritten.written_by)
     try:
-        remote_gain = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
+        remote_totals = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
-        if remote_gain is None:
+        if remote_totals is None:
             _delete_unpublished_local(store, rewritten)
-    if remote_gain is None or rewritten.compacted_to is None:
-        return remote_gain
-    local_gain = publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
+    if remote_totals is None or rewritten.compacted_to is None:
+        return remote_totals
+    local_totals = publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     return (
-        remote_gain
-        if local_gain is None
-        else Gain(remote_gain.records + local_gain.records, remote_gain.bytes + local_gain.bytes, remote_gain.uploaded)
+        remote_totals
+        if local_totals is None
+        else WorkTotals(
+            remote_totals.records + local_totals.records,
+            remote_totals.bytes + local_totals.bytes,
+            remote_totals.uploaded,
+        )
     )
 
 

@@ -203,16 +203,16 @@ class MaintenanceResult:
         self.records += records
         self.bytes += stored
 
-    def record_failure(self, tended: Partition | str, error: ReconcilerError) -> None:
+    def record_failure(self, failed_item: Partition | str, error: ReconcilerError) -> None:
         """Count a failed partition or named item. Thread-safe.
 
         A topic of another cluster is reported once.
         """
         is_lost = isinstance(error, OwnershipLostError)
-        where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
+        where = failed_item if isinstance(failed_item, str) else failed_item.full_name if is_lost else str(failed_item)
         error.add_subject(where)
         with self._lock:
-            self._failed.add(tended)
+            self._failed.add(failed_item)
             if is_lost and where in self.lost:
                 return
             if is_lost:

@@ -25,7 +25,7 @@ from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
-from reconciler.embedded.segments.rewrites import Gain
+from reconciler.embedded.segments.rewrites import WorkTotals
 from reconciler.embedded.tiered.remote_retention import must_truncate, truncate_manifest
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.embedded.tiered.upload import (
@@ -115,7 +115,7 @@ class UploadJob:
         connections.share = compute_connections(noted["shares"], connections.limit)
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
-    def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
+    def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> WorkTotals | None:
         """Publish a partition's uploads in one swap, oldest first; delete unpublished ones.
 
         The first was written at `put_ms`. Return `None` if nothing was published.
@@ -164,7 +164,7 @@ class UploadJob:
         self._update_head(newest.partition, None, after, newest.tiering)
         entries = [entry for one in named for entry in one.entries]
         stored = sum(entry.bytes for entry in entries)
-        return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
+        return WorkTotals(sum(entry.digest.records for entry in entries), stored, len(entries))
 
     def _read_agreeing_tiers(
         self, partition: Partition, tiering: TopicTiering, head: Head

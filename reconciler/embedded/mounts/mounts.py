@@ -331,7 +331,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
 
 @dataclass(frozen=True)
 class _TimeoutCheck:
-    """A `may_go_on` that raises `OverdueError` after the timeout while undoing is possible."""
+    """A `may_go_on` that raises `OverdueError` while undoing is possible."""
 
     mounts: Mounts
     migration: int

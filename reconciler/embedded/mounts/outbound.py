@@ -93,25 +93,25 @@ class TopicFlush:
             if done == rounds:
                 break
             self.upkeep.may_go_on()
-            tended, partitions = MaintenanceResult(), list(self._iter_partitions())
+            job_result, partitions = MaintenanceResult(), list(self._iter_partitions())
             if chores := _flatten(
                 map_in_parallel(lambda one: uploads.find_due_chores(*one)[0], partitions, name="flush")
             ):
-                self.upkeep.upload_all(uploads, chores, tended, self.spread)
+                self.upkeep.upload_all(uploads, chores, job_result, self.spread)
             elif chores := _flatten(
                 map_in_parallel(lambda one: _find_outdated(uploads, *one), partitions, name="flush")
             ):
-                self.upkeep.reupload_all(chores, tended, self.spread)
+                self.upkeep.reupload_all(chores, job_result, self.spread)
             else:
                 break
-            for error in tended.errors:
+            for error in job_result.errors:
                 raise error
-            if not tended.partitions:
+            if not job_result.partitions:
                 message = f"topic {self.full_name}: none of {len(chores)} uploads was recorded"
                 raise RetryableError(
                     message, hint="Another process uploads it, or uploads were switched off: try again."
                 )
-            stored += tended.bytes
+            stored += job_result.bytes
         return stored
 
     def finish_manifests(self) -> Mapping[int, Manifest]:

@@ -61,11 +61,11 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     held = register.update(seal, mark=create_mark(), raises_epoch=True)
     if held is None:
         return
-    delete_named(store, parse_head_unchecked(store, register.key, held.value))
+    delete_referenced_objects(store, parse_head_unchecked(store, register.key, held.value))
     store.delete([register.key])
 
 
-def delete_named(store: ObjectStore, held: PagedEntries) -> None:
+def delete_referenced_objects(store: ObjectStore, held: PagedEntries) -> None:
     """Delete all objects that a head or manifest references, lower pages first."""
     store.delete(entry.key for entry in iter_all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(iter_all_pages(store, held, skips_missing=True)):

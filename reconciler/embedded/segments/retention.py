@@ -332,17 +332,17 @@ def count_live_bytes(store: ObjectStore, head: Head) -> int:
     """Return the stored bytes that readers see."""
     dead = [
         entry.bytes
-        for page in _iter_cut_pages(store, head.pages, head.start)
+        for page in _iter_leaf_pages_below(store, head.pages, head.start)
         for entry in read_page(store, page)
         if entry.last < head.start
     ]
     return head.stored_bytes - sum(dead)
 
 
-def _iter_cut_pages(store: ObjectStore, pages: Iterable[PageRef], start: int) -> Iterator[PageRef]:
+def _iter_leaf_pages_below(store: ObjectStore, pages: Iterable[PageRef], start: int) -> Iterator[PageRef]:
     for page in pages:
         if page.base < start:
             if page.level:
-                yield from _iter_cut_pages(store, read_pages(store, page), start)
+                yield from _iter_leaf_pages_below(store, read_pages(store, page), start)
             else:
                 yield page

@@ -49,7 +49,7 @@ class CachedFile:
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # A file stays readable during its eviction, without this lock.
+            with suppress(BlockingIOError):  # A file stays readable during its eviction.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
@@ -381,7 +381,7 @@ class EvictionRule:
         """Return how many of a segment's `chunks` may be cached."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
-    def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
+    def select_chunks_to_evict(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
         """Return a segment's chunks to evict, in order; those that a reader has open stay.
 
         `eager` evicts all; `capped` evicts surplus chunks; `predictive` evicts surplus chunks with the fewest pending

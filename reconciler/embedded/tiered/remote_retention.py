@@ -182,7 +182,7 @@ def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[En
 
 def must_truncate(manifest: Manifest, head: Head) -> bool:
     """Whether the manifest lacks the head's last truncation."""
-    return manifest.epochs[-1][0] < head.last_cut_epoch
+    return manifest.epochs[-1][0] < head.last_truncation_epoch
 
 
 def truncate_manifest(
@@ -202,7 +202,7 @@ def truncate_manifest(
         return None if manifest.tiered_epoch > swap.tiering.epoch else manifest
     cut = _ManifestTruncation(swap, place, head)
     after = retry_if_missing(lambda: swap(place, cut))
-    cut.delete_unnamed(after)
+    cut.delete_unreferenced(after)
     after = after or read_manifest(swap.storage, place)
     if after is None or must_truncate(after, head):
         return None
@@ -263,7 +263,7 @@ class _ManifestTruncation:
             )
         return written
 
-    def delete_unnamed(self, after: Manifest | None) -> None:
+    def delete_unreferenced(self, after: Manifest | None) -> None:
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened

@@ -179,11 +179,11 @@ class PartitionScrub:
             with delete_segments_on_error(self.remote.storage) as done:
                 done.append(Replacement.of([entry], self._upload_local_records(entry, head)))
             rewrite = RemoteRewrite(self._place, self.remote.cluster_id, self.tiering, tuple(done))
-            gain = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
-            if gain is None:
+            totals = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
+            if totals is None:
                 yield finding
             else:
-                yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
+                yield replace(finding, is_mended=True, records=totals.records, bytes=totals.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
         offsets = OffsetRange(entry.base, entry.last + 1)

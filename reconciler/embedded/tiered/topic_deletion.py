@@ -66,12 +66,12 @@ def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None
     return None
 
 
-def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
-    """Call `tend` for heads in parallel; it returns whether a head is done. Return other topics, with any error."""
+def for_each_head(process: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
+    """Call `process` for heads in parallel; it returns whether a head is done. Return other topics, with any error."""
 
     def run(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
-            return head[0], tend(head), None
+            return head[0], process(head), None
         except ReconcilerError as error:
             return head[0], False, error
 
