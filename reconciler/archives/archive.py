@@ -82,7 +82,7 @@ class Archive:
     storage_id: str | None = None
 
     def locate_partition(self, number: int) -> RemotePartition:
-        """Return the location of a partition."""
+        """Return where a partition's segments and manifest are stored; it need not exist."""
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
@@ -110,7 +110,7 @@ class Archive:
 
 
 def claim_archive(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
-    """Claim a detached topic under `name`, and check that no object is lost. Repeatable.
+    """Claim a detached topic as `name`, and check that no object is lost. `mark` identifies the attempt.
 
     Raises:
         OwnershipLostError: Another cluster or attempt has claimed it.
@@ -129,7 +129,7 @@ def check_claimed(archive: Archive, mark: str) -> None:
 
 
 def settle_claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
-    """Mark a claimed topic, whose records were copied, as mounted. Repeatable.
+    """Mark a claimed topic, whose records were copied, as mounted.
 
     Raises:
         OwnershipLostError: The claim was replaced.
@@ -233,7 +233,7 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     """Detach a topic, so that any cluster may mount it; return its ownership.
 
     Raises:
-        OwnershipLostError: Another cluster owns it, and it was never detached.
+        OwnershipLostError: Another cluster took the topic over before it was detached.
     """
     place, storage = archive.location, archive.storage
     ownership = read_ownership(storage, place)
@@ -265,7 +265,7 @@ def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     return detached
 
 
-def delete_unnamed_objects(archive: Archive) -> int:
+def delete_unreferenced_objects(archive: Archive) -> int:
     """Delete objects that no manifest references; return their number.
 
     Call it only before the detach: a mount stores objects before a manifest references them.
@@ -388,9 +388,8 @@ def release_archive(storage: ObjectStore, location: TopicLocation, owner: str, *
         if manifest.owner not in {owner, NOBODY}:
             message = f"a manifest of {place} belongs to cluster {manifest.owner}, not to {owner}"
             raise UserError(message, hint="List topics with their owners: reconciler mount list")
-        return replace(
-            manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1
-        )  # Fence readers of the former version.
+        # The higher epoch fences writers of the former manifest.
+        return replace(manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1)
 
     change_topic_manifest(storage, place, detach_topic_manifest, mark)
     manifests = ManifestHandover(storage, place, check)(range(topic.partitions), detach_manifest).values()

@@ -47,7 +47,7 @@ class StoredPart:
     """Change mark of the groups when they were read; empty for other parts."""
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         return asdict(self)
 
 
@@ -85,7 +85,7 @@ def list_stored_clusters(storage: ObjectStore) -> list[str]:
 
 
 def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, Any]) -> StoredMetadata | None:
-    """Return a cluster's groups and the parts in `shapes`, one GET each; `None` if nothing is stored."""
+    """Return a cluster's groups and the parts in `shapes` (by name); one GET each, `None` if nothing is stored."""
     register = open_metadata_register(storage, cluster_id)
     for attempt in range(1, _READ_ATTEMPTS + 1):
         held = register.read()
@@ -132,7 +132,7 @@ def parse_parts(held: RegisterSnapshot) -> dict[str, StoredPart]:
 
 
 def read_part(storage: ObjectStore, name: str, part: StoredPart, shapes: Mapping[str, Any]) -> Json:
-    """Return the content of a part."""
+    """Return a part's content; reject one that does not match its shape."""
     value = get_gzipped(storage, part.key, part.sha256, f"the part {name} of the cluster's metadata")
     if value.get("format") != PART_FORMAT:
         raise damaged_error(storage, part.key, f"its format is {value.get('format')!r}, not {PART_FORMAT!r}")

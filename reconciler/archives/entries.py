@@ -1,4 +1,4 @@
-"""Entries of a partition: references to parts and to pages."""
+"""Entries of a partition: references to parts (Parquet files of records) and to pages of older entries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Entry:
         return self.digest.records == self.last - self.base + 1
 
     def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
-        """Return the entry as a segment made of `parts`."""
+        """Return the entry as a segment made of `parts`, in leader epoch `epoch`."""
         horizon_ms = max((part.horizon_ms for part in parts if part.horizon_ms is not None), default=None)
         return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
@@ -57,11 +57,11 @@ class Entry:
         return offsets.start <= self.base and self.last < offsets.stop
 
     def shift(self, start: int, epoch: int) -> Entry:
-        """Return the entry with its offsets increased by `start`."""
+        """Return the entry with offsets increased by `start`, in leader epoch `epoch`."""
         return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         values: Json = {
             "base": self.base,
             "last": self.last,
@@ -84,7 +84,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, values: Json) -> Entry:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         records, total, weighted = values["digest"]
         who, txn = values["producer"], values["txn"]
         numbers = [
@@ -137,7 +137,7 @@ class PageRef:
     """0 for a page of entries; n for a page that references pages of level n - 1."""
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         values: Json = {
             "key": self.key,
             "base": self.base,
@@ -154,7 +154,7 @@ class PageRef:
 
     @classmethod
     def from_json(cls, values: Json) -> PageRef:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         page = cls(**values)
         check_texts(page.key)
         check_numbers(

@@ -60,7 +60,7 @@ def create_manifest_page_key(cluster_id: str, revision: int, partition: int) -> 
 
 
 def create_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
-    """Return a new key for a segment in the partition with key prefix `place`."""
+    """Return a new key for a segment; `place` is the partition's prefix, `offsets` are (first, last)."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{create_nonce()[:_SHORT]}.parquet"
 

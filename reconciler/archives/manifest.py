@@ -75,7 +75,7 @@ class Manifest:
     compacted_to: int = 0
     """Offset below which every key occurs only once."""
     learned: tuple[int, int] = (0, 0)
-    """Epoch and offset of the last compaction, which knew all newer records of keys below the offset."""
+    """Leader epoch of the last compaction, and end of the offsets that it searched for superseding records."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -96,7 +96,7 @@ class Manifest:
         return sum(page.records for page in self.pages) + sum(entry.digest.records for entry in self.entries)
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         values: Json = {
             "owner": self.owner,
             "owner_epoch": self.owner_epoch,
@@ -121,7 +121,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, values: Json) -> Manifest:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         garbage = values.get("garbage") or {"pages": (), "entries": ()}
         learned_in, learned_to = values.get("learned", (0, 0))
         return cls(
@@ -220,7 +220,7 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
     return OwnershipLostError(f"{what} belongs to {whose}", hint=hint)
 
 
-JOINED: Final = 8
+PAGES_PER_MERGE: Final = 8
 """Number of adjacent pages of similar size that are merged."""
 _LARGEST: Final = 8 * 1024 * 1024
 _ENTRY: Final = 300
@@ -280,16 +280,16 @@ class ManifestSpill:
         return pages
 
     def _find_mergeable_pages(self, pages: Sequence[PageRef]) -> slice | None:
-        for at in range(len(pages) - JOINED, -1, -1):
-            sizes = {self._size_class(page) for page in pages[at : at + JOINED]}
-            if len(sizes) == 1 and sum(page.entries for page in pages[at : at + JOINED]) * _ENTRY <= _LARGEST:
-                return slice(at, at + JOINED)
+        for at in range(len(pages) - PAGES_PER_MERGE, -1, -1):
+            sizes = {self._size_class(page) for page in pages[at : at + PAGES_PER_MERGE]}
+            if len(sizes) == 1 and sum(page.entries for page in pages[at : at + PAGES_PER_MERGE]) * _ENTRY <= _LARGEST:
+                return slice(at, at + PAGES_PER_MERGE)
         return None
 
     def _size_class(self, page: PageRef) -> int:
         size, limit = 0, 2 * self._page_bytes
         while page.entries * _ENTRY > limit:
-            size, limit = size + 1, limit * JOINED
+            size, limit = size + 1, limit * PAGES_PER_MERGE
         return size
 
     def _read_entries(self, page: PageRef) -> Sequence[Entry]:
@@ -309,7 +309,7 @@ class ManifestSwap:
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
     ) -> Manifest | None:
-        """Change a manifest with one swap; return the new manifest, or `None` if it did not change.
+        """Change a manifest with one swap, once per `mark`; return the new one, or `None` if it did not change.
 
         `change` gets the manifest, or an empty one, and may run again. A later tiered epoch prevents the change.
 
@@ -401,7 +401,7 @@ class ManifestHandover:
     """Called before every write, from any thread; may raise."""
 
     def __call__(self, partitions: Iterable[int], change: Change) -> dict[int, Manifest]:
-        """Change the existing manifests; return the results. Repeatable."""
+        """Change the manifests that exist; return them by partition. Repeatable."""
         done: dict[int, Manifest] = {}
         waiting = list(partitions)
         for _ in range(_ROUNDS):

@@ -66,14 +66,14 @@ class Ownership:
     at_ms: int = 0
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         values = asdict(self)
         values |= {**values.pop("location"), "state": str(self.state)}
         return {key: values[key] for key in _SHAPE}
 
     @classmethod
     def from_json(cls, values: Json) -> Ownership:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         place = {key: values[key] for key in _PLACE}
         rest = {key: values[key] for key in _SHAPE.keys() - {*_PLACE, "state"}}
         return cls(TopicLocation(**place), OwnershipState(values["state"]), **rest)
@@ -94,7 +94,7 @@ def iter_ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | Use
 
 
 def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
-    """Return the ownership at a key, or the error if unreadable."""
+    """Return the ownership at a key (`None` if missing), or its read error."""
     register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
     try:
         held = register.read()
@@ -104,7 +104,7 @@ def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError |
 
 
 def list_valid_ownerships(storage: ObjectStore) -> list[Ownership]:
-    """Return all ownerships by location; raise `UserError` for a damaged register."""
+    """Return all ownerships, sorted by location; raise `UserError` for a damaged register."""
     sound = []
     for _, ownership in iter_ownerships(storage):
         if isinstance(ownership, UserError):
@@ -125,7 +125,7 @@ def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
 def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
-    """Change a topic's ownership by one swap under the next epoch, once per `mark`."""
+    """Change a topic's ownership by one swap under the next epoch, once per `mark`; `None` from `change` keeps it."""
     register = open_ownership_register(storage, location)
 
     def change_value(held: RegisterSnapshot | None) -> Json | None:
@@ -240,7 +240,7 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
 
 
 def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership, described: str) -> None:
-    """Replace the claim of a topic's owner, which stops its migrations."""
+    """Replace the owner's claim, which stops its migrations. `described` is the owner in `topic.json`."""
 
     def seize(current: Ownership | None) -> Ownership | None:
         check_owner(location, current, seized.owner or "", described)

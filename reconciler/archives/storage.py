@@ -79,7 +79,7 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     if existing_id is not None:
         return existing_id
     check_storage_place(storage)
-    check_not_lost(storage, None)  # Clusters may be bound to the lost id.
+    check_not_lost(storage, None)  # A new id would lock out clusters bound to a lost one.
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
     with suppress(LostRaceError):

@@ -63,19 +63,19 @@ class CommittedOffset:
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         values: Json = {"offset": self.offset, "metadata": self.metadata, "at_ms": self.at_ms}
         return values if self.epoch is None else {**values, "epoch": self.epoch}
 
     @classmethod
     def from_json(cls, values: Json) -> CommittedOffset:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         return cls(int(values["offset"]), str(values["metadata"]), values["at_ms"], values.get("epoch"))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicManifest:
-    """A topic in object storage."""
+    """Content of `topic.json`: a topic's configs, partition count and owner."""
 
     location: TopicLocation
     owner: str
@@ -101,7 +101,7 @@ class TopicManifest:
         return {**self.to_json(), "serial": 0} == {**other.to_json(), "serial": 0}
 
     def to_json(self) -> Json:
-        """Return the stored JSON."""
+        """Convert to JSON."""
         values: Json = {
             "topic": self.location.topic,
             "cluster_id": self.location.cluster_id,
@@ -129,7 +129,7 @@ class TopicManifest:
 
     @classmethod
     def from_json(cls, values: Json) -> TopicManifest:
-        """Parse the stored JSON."""
+        """Parse JSON."""
         return cls(
             TopicLocation(values["topic"], values["cluster_id"], values["revision"]),
             values["owner"],
@@ -178,7 +178,7 @@ def change_topic_manifest(
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
-    """Update a topic's register, except its groups; return whether it changed.
+    """Update a topic's register, except its groups; return whether it changed. `creates` a missing one.
 
     Raises:
         OwnershipLostError: Another cluster owns it.

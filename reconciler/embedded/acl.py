@@ -149,7 +149,7 @@ class Permissions:
             raise super_user_error(self, what)
 
     def find_verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        """Decide whether an operation is allowed."""
+        """Return whether an operation is allowed, and the deciding rule."""
         return self._decide_by_levels(tuple(iter_rule_levels(catalog, kind, name)), operation, kind)
 
     def _find_outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
@@ -339,7 +339,7 @@ def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> 
 
 
 def _select_fields(entry: AclEntry, *names: str) -> dict[str, Any]:
-    # The catalog holds only validated rules.
+    # Fields need no checks: the catalog holds only validated rules.
     return {name: getattr(entry, name) for name in names}
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# pyarrow is imported lazily, because catalog operations work without it.
+# Methods that need pyarrow import it, because catalog operations work without it.
 # ruff: noqa: PLC0415
 
 
@@ -243,8 +243,7 @@ class EmbeddedCluster(Admin):
     ) -> Consumer:
         """Return a consumer of topics, by name or by a regular expression over full names.
 
-        Consumers of a group do not share partitions: each reads all of them, or only `partitions`. `log` explains
-        `on_missing`.
+        `Consumer` explains `partitions`, and `log` explains `on_missing`.
         """
         from reconciler.embedded.clients.consumer import Consumer, ConsumerOptions, Subscription
 

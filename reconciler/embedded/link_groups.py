@@ -43,7 +43,7 @@ def read_group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, Gro
         return read_group(cluster.store, name)
 
     groups_read = dict(zip(groups, map_in_parallel(read, groups, name="groups"), strict=True))
-    catalog = cluster.catalog.read()  # Read after the groups, to include the topics of new offsets.
+    catalog = cluster.catalog.read()  # It is read after the groups, to include the topics of new offsets.
     ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
     names = map_names_by_id(catalog, ids)
     return {name: _key_offsets_by_name(group, names) for name, group in groups_read.items() if group is not None}
@@ -60,7 +60,7 @@ def _key_offsets_by_name(group: Group, names: Mapping[str, str]) -> dict[tuple[s
 def sync_group_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Store group offsets that a link read from its source; one swap per changed group."""
+    """Store group offsets that a link read from its source; return each group's result or error."""
     if not groups:
         return {}
     bringing = _OffsetCopy(cluster, cluster.catalog.read())
@@ -126,7 +126,7 @@ class _OffsetCopy:
         for (topic, partition), position in offsets.items():
             entry = self.catalog.topics.get(topic)
             if entry is None or entry.active_mirror is None:
-                continue  # The mirror was deleted or stopped.
+                continue  # The mirror was deleted or stopped in the meantime.
             topics[entry.id] = topic
             if partition < entry.partitions:
                 places[entry.id, partition] = position

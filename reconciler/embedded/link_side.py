@@ -154,7 +154,7 @@ class ClusterLinks:
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def record_source(head: Head) -> Head | None:
-                # Once the operation has ended, producers may append.
+                # After the operation's end, producers may append, so the head must not change.
                 find_running_operation(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -195,7 +195,7 @@ class ClusterLinks:
             results[:] = [decide(draft)]
 
         self.cluster.catalog.commit(decide_again, may_go_on=self.may_go_on)
-        return results[0]  # type: ignore[return-value]  # `None` only from callers that ignore it.
+        return results[0]  # type: ignore[return-value]  # It is `None` only if the caller ignores it.
 
     def _close_to_producers(self, full_name: str) -> None:
         topic = get_topic(self.cluster.catalog.read(), full_name)
@@ -250,7 +250,7 @@ def update_mirrors(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str
     for name, source in sources.items():
         entry = draft.topics.get(name)
         if entry is None or entry.active_mirror is None:
-            continue  # The mirror was deleted or stopped.
+            continue  # The mirror was deleted or stopped in the meantime.
         try:
             update_mirror(draft, name, source)
         except ReconcilerError as error:
@@ -350,7 +350,7 @@ def _merge_source_rules(
     return (merge_rules(entries, changes) if changes else entries), own
 
 
-# With synced retention, only the source expires records.
+# If a link syncs retention, its mirrors copy start offsets and expire no records.
 
 
 def raise_mirror_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:

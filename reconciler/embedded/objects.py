@@ -43,7 +43,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
     first_objects = list(islice(objects, 2))
     if not first_objects:
         return None
-    # Another process may have created the cluster since.
+    # Another process may have created the cluster after the first GET.
     stored = store.get(CLUSTER)
     stranger = next((listed for listed in first_objects if listed.key != CLUSTER), None)
     if stored is not None and not (stranger is None and is_truncated_json(stored.body)):
@@ -78,7 +78,7 @@ _SHARE: Final = "Put the cluster on storage that every executor sees, or run the
 
 
 def check_cluster_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Reject a machine on which the cluster's folder is not visible."""
+    """Reject a machine that does not see the cluster (`is_found` is false)."""
     if not is_found:
         host = read_host_name()
         message = f"{store.url} is not visible to the executor on {host}: it does not find topic {full_name} there"

@@ -21,7 +21,7 @@ from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.archives.storage import check_storage, check_storage_given
 from reconciler.embedded.catalog.tables import find_current_name, get_topic
 from reconciler.embedded.catalog.tiering_state import find_tiering
-from reconciler.embedded.segments.gate import delete_named, find_writer
+from reconciler.embedded.segments.gate import delete_referenced_objects, find_writer
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_part_error, read_part
 from reconciler.embedded.tiered.remote_retention import truncate_manifest
@@ -86,12 +86,12 @@ class HeadTruncation:
             source=_limit_fetched_offset(head.source, at),
         )
 
-    def delete_unnamed(self, *, is_done: bool) -> None:
+    def delete_unreferenced(self, *, is_done: bool) -> None:
         """Delete removed parts and pages if the head's swap succeeded (`is_done`), otherwise the new parts."""
         split = self._split if is_done else _SplitLog()
         named = {entry.key for entry in split.entries}
         self._store.delete([entry.key for entry in self._written.values() if entry.key not in named])
-        delete_named(self._store, NamedObjects(tuple(split.removed_pages), tuple(split.removed_entries)))
+        delete_referenced_objects(self._store, NamedObjects(tuple(split.removed_pages), tuple(split.removed_entries)))
         self._store.delete(split.split_pages)
 
     def _split_log(self, head: Head, at: int) -> _SplitLog:
@@ -147,7 +147,7 @@ def _limit_fetched_offset(source: dict[str, Any] | None, at: int) -> dict[str, A
 
 
 def _remaining_producers(producers: dict[str, Any], split: _SplitLog) -> dict[str, Any]:
-    """Return the producers that no removed part names; empty if a removed part names no producer."""
+    """Return the producers without removed parts; empty if a removed part names no producer."""
     if split.removed_pages or any(entry.producer is None for entry in split.removed_entries):
         return {}
     cut = {entry.producer["id"] for entry in split.removed_entries if entry.producer is not None}
@@ -252,7 +252,7 @@ class TopicTruncation:
 
         def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head, so that a repetition cannot remove later records.
+            # An unwritten partition gets a head, so that a retry removes no later records.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
             is_again = self._is_truncated(head)
             is_done = not is_again or self._must_remove_log(partition, head)
@@ -268,7 +268,7 @@ class TopicTruncation:
             return self._truncate_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
         held = register.update(cut_head, mark=create_mark(), raises_epoch=True)
-        truncation.delete_unnamed(is_done=is_done)
+        truncation.delete_unreferenced(is_done=is_done)
         if held is None:
             raise RetryableError(f"{partition} was deleted in the meantime", hint="Read the mirror again.")
         return parse_head(self.store, register.key, held.value)
@@ -280,7 +280,7 @@ class TopicTruncation:
         if head.truncated is None or head.start >= int(head.truncated["offset"]):
             return False
         learned_in, learned_to = self._read_compacted_range(partition)
-        return learned_in < head.last_cut_epoch and learned_to > int(head.truncated["offset"])
+        return learned_in < head.last_truncation_epoch and learned_to > int(head.truncated["offset"])
 
     def _read_compacted_range(self, partition: Partition) -> tuple[int, int]:
         remote = self._find_remote(partition)

@@ -17,11 +17,11 @@ from pyspark.sql import functions as fn
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.compaction import (
-    CleaningPiece,
+    CleaningGroup,
+    CleaningPart,
     Compaction,
     CompactionScope,
     GroupRewrite,
-    PieceGroup,
     SurvivingOffsets,
     hash_keys,
 )
@@ -95,8 +95,8 @@ class CompactionPass:
     def write_survivors(self, used: EngineUse) -> PartitionRewrite:
         """Write the records that survive to new objects."""
         groups = list(self.compaction.iter_groups(self.cleaning))
-        tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).parallel_tasks)
-        keys = read_key_hashes(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
+        tasks = min(len(self.cleaning.parts), _TASKS_A_CORE * stage.Cores(self.session).parallel_tasks)
+        keys = read_key_hashes(self.session, self.task, self.chore, self.cleaning.parts, tasks)
         survivors = group_by_file(find_newest(keys), [_find_offset_range(group) for group in groups])
         files = gather_by_file(add_file_rows(survivors, len(groups)), len(groups))
         used.count_tasks(spark_tasks=tasks + len(groups))
@@ -106,13 +106,13 @@ class CompactionPass:
             raise translate_job_error("compacting", trouble) from trouble
         return self.compaction.combine_rewrites(self.cleaning, _parse_file_results(rows))
 
-    def _write_files(self, files: DataFrame, groups: Sequence[PieceGroup]) -> DataFrame:
+    def _write_files(self, files: DataFrame, groups: Sequence[CleaningGroup]) -> DataFrame:
         task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning
 
         def write(table: pa.Table) -> pa.Table:
             number = table.column("file")[0].as_py()
 
-            def rewrite_group(group: PieceGroup) -> Iterator[GroupRewrite]:
+            def rewrite_group(group: CleaningGroup) -> Iterator[GroupRewrite]:
                 task.check_shared(chore)
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.clean_group(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
@@ -124,7 +124,7 @@ class CompactionPass:
 
 
 def read_key_hashes(
-    session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[CleaningPiece], tasks: int
+    session: SparkSession, task: ChoreTask, chore: Chore, parts: Sequence[CleaningPart], tasks: int
 ) -> DataFrame:
     """Return the offset of each record with a key, and its key's hash in two halves."""
 
@@ -132,13 +132,13 @@ def read_key_hashes(
         task.check_shared(chore)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                piece = pieces[index]
-                for record_batch in read_keys(piece.store, piece.entry, OffsetRange(piece.entry.base, piece.stop)):
+                part = parts[index]
+                for record_batch in read_keys(part.store, part.entry, OffsetRange(part.entry.base, part.stop)):
                     keyed = record_batch.filter(record_batch.column("key").is_valid())
                     halves = [pa.array(half.view(np.int64)) for half in hash_keys(keyed.column("key"))]
                     yield pa.RecordBatch.from_arrays([keyed.column("offset"), *halves], names=["offset", "high", "low"])
 
-    return session.range(0, len(pieces), 1, tasks).mapInArrow(read, "offset bigint, high bigint, low bigint")
+    return session.range(0, len(parts), 1, tasks).mapInArrow(read, "offset bigint, high bigint, low bigint")
 
 
 def find_newest(keys: DataFrame) -> DataFrame:
@@ -192,8 +192,8 @@ def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.
         yield np.concatenate(held)
 
 
-def _find_offset_range(group: PieceGroup) -> OffsetRange:
-    return OffsetRange(group.first.entry.base, group.pieces[-1].entry.last + 1)
+def _find_offset_range(group: CleaningGroup) -> OffsetRange:
+    return OffsetRange(group.first.entry.base, group.parts[-1].entry.last + 1)
 
 
 def _parse_file_results(rows: Sequence[Any]) -> Iterator[GroupRewrite]:

@@ -18,7 +18,7 @@ from reconciler.archives.archive import (
     ArchivedTopic,
     begin_archive,
     claim_archive,
-    delete_unnamed_objects,
+    delete_unreferenced_objects,
     describe_archive,
     detach_archive,
     release_claim,
@@ -98,7 +98,7 @@ def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any =
     begin_archive(place, TOPIC, {number: each.start for number, each in source.read_bounds().items()}, mark)
     done = archive_records(job(source, place, sink and sink(place), **more))
     describe_archive(place, TOPIC, done.bounds)
-    delete_unnamed_objects(place)
+    delete_unreferenced_objects(place)
     detach_archive(place, mark, now_ms=bucket.clock.now_ms)
     return done
 
@@ -133,7 +133,7 @@ def test_what_a_cluster_puts_that_has_mounted_an_archive_is_left_alone(bucket: B
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
     uploading = create_segment_key(archive_of(bucket).locate_partition(0).key_prefix, (100, 101), 3, 1)
     bucket.storage.put(uploading, b"not named yet")
-    assert delete_unnamed_objects(archive_of(bucket)) == 0
+    assert delete_unreferenced_objects(archive_of(bucket)) == 0
     assert bucket.storage.get(uploading) is not None
 
 

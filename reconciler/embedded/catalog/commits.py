@@ -54,7 +54,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # Serial 1 proves nothing: the first commit may have failed after it stored its object.
+        # An object of serial 1 proves nothing: the first commit may have failed after it stored its object.
         if (parse_catalog_serial(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
@@ -123,7 +123,7 @@ class CatalogRegister:
 
     def read(self) -> Catalog:
         """Return the current catalog by one GET, plus one per uncached object."""
-        # A newer snapshot may have replaced objects, which a sweep deleted.
+        # Objects are missing if a newer snapshot replaced them and a sweep deleted them.
         return retry_if_missing(lambda: self._read_catalog(self._register.read()))
 
     def get_cached(self) -> Catalog:
@@ -159,7 +159,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # An unanswered attempt may have succeeded; then the head references its objects.
+        # An attempt without an answer may have succeeded; then the head references its objects.
         named = set(list_referenced_keys(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
@@ -195,7 +195,7 @@ class CatalogRegister:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
             trace = find_catalog_trace(self._store)
-        # Another process may have created the first topic.
+        # Another process may have created the catalog after the first read.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
             raise lost_catalog_error(self._store, trace)

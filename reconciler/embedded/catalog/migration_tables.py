@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # Slow, so it runs last: a plan may begin thousands of mounts.
+        # Parsing the state is slow, so this condition comes last.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -109,11 +109,10 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Reject locations of topics in this cluster, since a mount would share their objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # Thousands of mounts meet thousands of topics, so the cheap condition comes first.
+            continue  # Mounts and topics may be thousands, so revisions are compared first.
         location = str(get_topic_location(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -144,7 +143,7 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _set_hold(draft, current, None)  # Only deleting the migration releases its topics.
+            _set_hold(draft, current, None)  # Later states release the topics before the deletion.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter_state(draft, migration, current, after)
@@ -299,7 +298,7 @@ def create_mounted_topics(draft: Draft, migration: int, made: Mapping[str, Mount
     for migrant in find_migration(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
-            continue  # Another process created it.
+            continue  # Another process created the topic for this migration.
         own, effective = (
             validate_configs(f"topic at {original.location}", configs_there)
             for configs_there in (original.configs, original.effective)

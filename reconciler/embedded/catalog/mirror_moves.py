@@ -77,7 +77,7 @@ def find_running_operation(catalog: Catalog | Draft, full_name: str, operation: 
     return mirror, mirrors.require_operation(full_name, mirror, operation)
 
 
-def forget_stopped_mirrors(draft: Draft, link: LinkEntry) -> None:
+def convert_stopped_mirrors(draft: Draft, link: LinkEntry) -> None:
     """Turn the stopped mirrors of a deleted link into ordinary topics (F-C-091)."""
     for name, topic in list(draft.topics.items()):
         if topic.mirror is not None and topic.mirror.link_id == link.id and topic.mirror.is_stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from reconciler.embedded.catalog.mirror_moves import find_mirror_link, forget_stopped_mirrors
+from reconciler.embedded.catalog.mirror_moves import convert_stopped_mirrors, find_mirror_link
 from reconciler.embedded.catalog.model import Json, TopicEntry
 from reconciler.embedded.catalog.tables import (
     Catalog,
@@ -62,7 +62,7 @@ def delete_link(draft: Draft, name: str) -> bool:
     if entry is None:
         return False
     check_unused(name, list_link_mirrors(draft, entry).items())
-    forget_stopped_mirrors(draft, entry)
+    convert_stopped_mirrors(draft, entry)
     draft.put_link(name, None)
     return True
 

@@ -358,7 +358,7 @@ class MigrationEntry:
         )
 
 
-# Shapes of the register's JSON; snapshots are verified by sha256 instead.
+# These shapes validate the register's JSON; snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}

@@ -25,7 +25,7 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import find_similar, format_suggestion
 
-# Planning checks quotas of bytes; commits check all others.
+# Commits check quotas of topics and partitions; only planning checks quotas of bytes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class CountsByNamespace:
         return usage
 
     def update_counts(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
-        """Update the counts after a change of one topic."""
+        """Adjust the counts. `before` is `None` for a new topic, `after` for a deleted one."""
         if self._below:
             for tier in list_levels(split_name(full_name)[0]):
                 if tier in self._below:
@@ -78,7 +78,7 @@ def check_quotas(
     *,
     leaving: str = "",
 ) -> None:
-    """Reject a change that would exceed a quota of the topic's namespaces.
+    """Reject `added` counts that would exceed a quota of the topic's namespaces.
 
     Namespaces above `leaving`, a moved topic's previous namespace, already count the topic.
     """
@@ -418,13 +418,13 @@ def unknown_namespace_error(name: str) -> InvalidNamespaceError:
     )
 
 
-# Kafka has no error for migrations: records fail with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
+# Kafka has no error for migrating topics: records fail with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
 _STATUS_HINT: Final = "See its owner, its progress and what may be done: reconciler mount status"
 SEAL: Final = "migration:"
-"""Prefix of a sealed head's writer; the migration's id follows."""
+"""Prefix of the writer of a sealed head, which accepts no records; the migration's id follows."""
 
 
 def build_seal_writer(migration: int) -> str:
@@ -478,7 +478,7 @@ def check_name_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: st
     """Reject a name that a planned mount reserved for another topic."""
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # A plan may create thousands of topics, so the cheap comparison comes first.
+            # A plan may create thousands of topics, so names are compared before states.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:

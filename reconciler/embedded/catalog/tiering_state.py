@@ -163,7 +163,7 @@ def list_disabling_topics(catalog: Catalog | Draft) -> list[str]:
 
 
 def finish_disabling(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Complete the disabling of `epoch` after all manifests (F-K-062); do nothing if the epoch has changed."""
+    """Mark the disabling begun under `epoch` as complete (F-K-062); do nothing under another epoch."""
     for full_name in list_disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:

@@ -136,7 +136,7 @@ def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], c
     check_own_configs(full_name, find_synced_configs(catalog, mirror), keys)
 
 
-# The innermost namespace with a key decides (SSE-KMS; planned by KIP-37).
+# A topic's KMS key is that of the innermost namespace that has one (SSE-KMS; planned by KIP-37).
 
 
 def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
@@ -145,7 +145,7 @@ def find_topic_kms_key(catalog: Catalog | Draft, full_name: str) -> str | None:
 
 
 def find_namespace_kms_key(catalog: Catalog | Draft, namespace: str) -> str | None:
-    """Return the KMS key of a namespace or its nearest parent."""
+    """Return the KMS key of a namespace or its nearest parent; `None` if none has one."""
     for tier in reversed(list_levels(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:

@@ -31,7 +31,7 @@ from reconciler.embedded.check.check_partitions import (
     PartitionCheck,
     PartitionReport,
     TopicIndex,
-    report_unnamed_objects,
+    report_unreferenced_objects,
 )
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, FindingPlace, Kind, Severity
@@ -104,7 +104,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     if read.catalog is not None:
         checked.serial = read.catalog.serial
         checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
-    stored.mark_named(read.keys)
+    stored.mark_referenced(read.keys)
     present = CurrentTopics(store, checked.serial)
     remote = _make_remote_check(storage, read.catalog, checked.cluster_id, deep=deep)
     if remote is not None:
@@ -118,7 +118,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         committed = look.check_groups(checked, ends)
         look.check_transactions(checked)
     checked.add(_find_foreign_objects(contents))
-    unnamed = report_unnamed_objects(store, stored, look.find_headless(committed))
+    unnamed = report_unreferenced_objects(store, stored, look.find_headless(committed))
     checked.add(finding for finding in list(unnamed) if checked.is_sure or finding.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_sort_key)
     return checked
@@ -176,7 +176,7 @@ class _ClusterCheck:
 
     def find_headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
         catalog = self.present.read_catalog()
-        if catalog is None or self.stored.is_all_named:
+        if catalog is None or self.stored.are_all_referenced:
             return None
         return HeadlessObjects(
             HeadlessPartitions.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CatalogReading:
-    """A catalog (`None` if it is unreadable) and the keys of its objects."""
+    """A catalog (`None` if unreadable) and the keys of its objects."""
 
     catalog: Catalog | None
     keys: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class GroupCheck:
             return [CheckFinding(Kind.GROUP_DAMAGED, error.message, FindingPlace(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
-        # Read after the register, to include the topics of new offsets.
+        # The catalog is read after the group, to include the topics of new offsets.
         known = self.topics() if group is not None and group.topic_ids else None
         return (
             []
@@ -222,7 +222,7 @@ class TransactionCheck:
         try:
             stored = read_transaction(self.store, name)
             if stored is not None and stored[0].state in DECIDED:
-                stored = read_transaction(self.store, name)  # The producer may be completing the transaction.
+                stored = read_transaction(self.store, name)  # The producer may have completed it since.
         except UserError as error:
             return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, FindingPlace(key))]
         if stored is None:

@@ -60,7 +60,7 @@ def find_holding_migration(catalog: Catalog | Draft, topic: TopicEntry) -> Migra
 
 
 def find_migration_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield active migrations, their contradictions with topics, and holds of ended migrations."""
+    """Yield active migrations, their contradictions with topics, and topics that ended migrations still hold."""
     for number, migration in catalog.migrations.items():
         names = [topic.name for topic in migration.topics]
         place, state = FindingPlace(CATALOG, names[0] if names else None), parse_migration_state(migration)
@@ -117,7 +117,7 @@ def find_writer_difference(
         return
     migration = find_holding_migration(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
-        return  # `find_migration_problems` reports holds of ended migrations.
+        return  # If the migration has ended, `find_migration_problems` reports the topic.
     kind = Kind.HANDOVER_UNFINISHED if changes_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(
         kind, f"{head.writer} may append according to the head, {writer} according to the catalog", place
@@ -284,7 +284,7 @@ def _get_register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str
 
 
 def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield mirrors without a link, and unfinished operations."""
+    """Yield findings about mirrors without a link or with an unfinished operation."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
         mirror, place = entry.mirror, FindingPlace(CATALOG, name)
@@ -339,7 +339,7 @@ def correct_head_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFindi
     return done
 
 
-def forget_unlinked_mirrors(cluster: EmbeddedCluster) -> list[str]:
+def convert_unlinked_mirrors(cluster: EmbeddedCluster) -> list[str]:
     """Turn stopped mirrors without a link into ordinary topics."""
     gone: list[str] = []
 

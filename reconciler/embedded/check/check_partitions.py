@@ -48,7 +48,7 @@ class PartContentCheck:
     differs: Kind = Kind.PART_DIFFERS
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a part and its head entry."""
+        """Yield differences between a part and its entry."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
             differences = list(self._find_differences(entry, offsets))
@@ -58,7 +58,7 @@ class PartContentCheck:
         except UserError as error:
             differences = [error.message]
         except ReconcilerError:
-            raise  # The request failed; the part may be intact.
+            raise  # If only the request failed, the part may be intact.
         except Exception as error:  # noqa: BLE001 - a damaged file may break its decoder in any way
             differences = [f"it cannot be read: {type(error).__name__}: {error}"]
         if differences:
@@ -106,7 +106,7 @@ class SegmentContentCheck:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active: report a problem only if the head is unchanged, or every attempt finds a problem.
+# Writers may be active, so a problem is reported only if the head is unchanged or every attempt finds one.
 
 
 _LOOKS: Final = 3
@@ -165,24 +165,24 @@ class PartitionCheck:
 
     def check_partition(self, key: str) -> PartitionReport:
         """Check the partition of a head's key."""
-        looked, version = self._check_once(key, self.known)
+        report, version = self._check_once(key, self.known)
         for _ in range(_LOOKS - 1):
-            if not looked.findings:
+            if not report.findings:
                 break
             before = version
-            looked, version = self._check_once(key, self.topics())
+            report, version = self._check_once(key, self.topics())
             if version == before:
                 break
-        shared = self.stored.mark_named(looked.named)
-        twice = [key for key, times in Counter(looked.named).items() if times > 1]
-        looked.findings += tuple(_find_shared_objects(sorted({*shared, *twice}), looked))
-        looked.named = []
-        return looked
+        shared = self.stored.mark_referenced(report.named)
+        twice = [key for key, times in Counter(report.named).items() if times > 1]
+        report.findings += tuple(_find_shared_objects(sorted({*shared, *twice}), report))
+        report.named = []
+        return report
 
     def _check_once(self, key: str, topics: TopicIndex | None) -> tuple[PartitionReport, str | None]:
         topic_id, partition = parse_head_key(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
-        looked, place = (
+        report, place = (
             PartitionReport(topic_id=topic_id, topic=name, partition=partition),
             FindingPlace(key, name, partition),
         )
@@ -190,13 +190,13 @@ class PartitionCheck:
             held = head_register(self.store, topic_id, partition).read()
             head = None if held is None else parse_head_unchecked(self.store, key, held.value)
         except UserError as error:
-            return replace(looked, findings=(CheckFinding(Kind.HEAD_DAMAGED, error.message, place),)), None
+            return replace(report, findings=(CheckFinding(Kind.HEAD_DAMAGED, error.message, place),)), None
         if held is None or head is None:
-            return replace(looked, exists=False), None
+            return replace(report, exists=False), None
         if not has_integers(head):
             finding = CheckFinding(Kind.HEAD_DAMAGED, "one of its numbers is invalid", place)
-            return replace(looked, findings=(finding,)), held.version
-        within = list(_HeadCheck(self, head, place, held.epoch, looked).find_problems())
+            return replace(report, findings=(finding,)), held.version
+        within = list(_HeadCheck(self, head, place, held.epoch, report).find_problems())
         findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
         if topics is None or entry is not None:
             findings += within
@@ -208,15 +208,15 @@ class PartitionCheck:
             findings += find_source_difference(entry, head, place)
             if self.remote is not None:
                 findings += self.remote.check_partition(
-                    topics.catalog, head, place, epoch=held.epoch, count=looked.count_manifest
+                    topics.catalog, head, place, epoch=held.epoch, count=report.count_manifest
                 )
-        looked.findings, looked.end = tuple(findings), head.end
-        return looked, held.version
+        report.findings, report.end = tuple(findings), head.end
+        return report, held.version
 
 
-def _find_shared_objects(keys: Sequence[str], looked: PartitionReport) -> Iterator[CheckFinding]:
+def _find_shared_objects(keys: Sequence[str], report: PartitionReport) -> Iterator[CheckFinding]:
     for key in keys:
-        place = FindingPlace(key, looked.topic, looked.partition)
+        place = FindingPlace(key, report.topic, report.partition)
         yield CheckFinding(Kind.PART_SHARED, "the same object is referenced twice", place)
 
 
@@ -243,10 +243,10 @@ class _HeadCheck:
     head: Head
     place: FindingPlace
     epoch: int
-    looked: PartitionReport
+    report: PartitionReport
 
     def find_problems(self) -> Iterator[CheckFinding]:
-        self.looked.transactions = {
+        self.report.transactions = {
             name: opened["epoch"]
             for name, opened in self.head.transactions.items()
             if isinstance(opened, dict) and type(opened.get("epoch")) is int
@@ -257,8 +257,8 @@ class _HeadCheck:
 
     def _check_page(self, page: PageRef) -> Iterator[CheckFinding]:
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
-        self.looked.pages += 1
-        self.looked.named.append(page.key)
+        self.report.pages += 1
+        self.report.named.append(page.key)
         kind, what = Kind.PAGE_DAMAGED, "one of its numbers is invalid"
         try:
             below = read_pages(self.check.store, page) if page.level else read_page(self.check.store, page)
@@ -279,11 +279,11 @@ class _HeadCheck:
         yield from self._check_parts(live, self.place)
 
     def _check_parts(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[CheckFinding]:
-        self.looked.parts += len(entries)
-        self.looked.bytes += sum(entry.bytes for entry in entries)
-        self.looked.records += sum(entry.digest.records for entry in entries)
+        self.report.parts += len(entries)
+        self.report.bytes += sum(entry.bytes for entry in entries)
+        self.report.records += sum(entry.digest.records for entry in entries)
         keys = [entry.key for entry in entries]
-        self.looked.named += keys
+        self.report.named += keys
         listed_sizes = self.check.stored.find_sizes(keys)
         doubtful = {entry.key for entry, size in zip(entries, listed_sizes, strict=True) if size != entry.bytes}
         sizes = self._list_current_sizes(doubtful) if doubtful else {}
@@ -341,14 +341,14 @@ class _UnnamedFolder:
     oldest_ms: int
 
 
-def report_unnamed_objects(
+def report_unreferenced_objects(
     store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None
 ) -> Iterator[CheckFinding]:
     """Yield one finding per folder with unreferenced objects.
 
     With `heads`, objects of partitions without a head get one finding per partition instead.
     """
-    if stored.is_all_named:
+    if stored.are_all_referenced:
         return
     now_ms = store.read_clock_ms()
     folders: dict[str, _UnnamedFolder] = {}

@@ -106,7 +106,6 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Check the order of entries and pages; gaps are aborted or compacted records."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -351,9 +350,9 @@ class RemoteCheck:
 def find_manifest_problems(manifest: Manifest, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield contradictions between a manifest and its head."""
     if must_truncate(manifest, head) and manifest.end > head.uploaded_to:
-        what = f"it ends at offset {manifest.end}, and the log was cut at {_get_cut_offset(head)}"
+        what = f"it ends at offset {manifest.end}, and the log was cut at {_get_truncation_offset(head)}"
         yield CheckFinding(Kind.CUT_UNFINISHED, what, place)
-        manifest = replace(manifest, end=min(manifest.end, _get_cut_offset(head)))
+        manifest = replace(manifest, end=min(manifest.end, _get_truncation_offset(head)))
     alone = head.start < head.local_start
     if manifest.start > head.start and alone:
         what = f"it begins at offset {manifest.start}, and the log at {head.start}"
@@ -373,7 +372,7 @@ def find_manifest_problems(manifest: Manifest, head: Head, place: FindingPlace) 
         yield CheckFinding(Kind.GARBAGE_LEFT, what, place, (), objects)
 
 
-def _get_cut_offset(head: Head) -> int:
+def _get_truncation_offset(head: Head) -> int:
     return 0 if head.truncated is None else int(head.truncated["offset"])
 
 

@@ -366,7 +366,7 @@ class CheckFinding:
 
     @property
     def severity(self) -> Severity:
-        """Severity of the finding."""
+        """Severity."""
         return self.rule.severity
 
 

@@ -12,10 +12,10 @@ from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import get_topic_location
 from reconciler.embedded.check.check_catalog import find_missing_namespaces
 from reconciler.embedded.check.check_owners import (
+    convert_unlinked_mirrors,
     correct_head_writers,
     find_holding_migration,
     find_stale_claims,
-    forget_unlinked_mirrors,
 )
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish_transaction
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
-    """Remove holds of ended migrations if this cluster owns all data; return the topics."""
+    """Free topics that an ended migration still holds, if this cluster owns their data; return their names."""
     catalog = cluster.catalog.read()
     safe = {
         topic.id
@@ -62,7 +62,7 @@ def release_stale_claims(cluster: EmbeddedCluster) -> list[str]:
     if remote is None:
         return []
     owned = {key: ownership for key, ownership in iter_ownerships(remote.storage) if isinstance(ownership, Ownership)}
-    # A migration is committed before its claim, so read the catalog after the registers.
+    # The catalog is read after the registers: a migration is committed before its claim.
     left = [ownership for _, ownership in find_stale_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
@@ -76,7 +76,7 @@ def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
 def _is_owned_here(cluster: EmbeddedCluster, full_name: str) -> bool:
     topic, remote = cluster.topic(full_name), cluster.remote
     if topic.hold is not None and not topic.hold.is_closed:
-        return True  # No partition of an open topic was released.
+        return True  # Only a closed topic's manifests can have been released.
     if remote is None:
         return False
     location, cluster_id = get_topic_location(full_name, topic, cluster.cluster_id), cluster.cluster_id
@@ -168,8 +168,8 @@ def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding])
     return f"gave {pluralize(done, 'partition')} to whom the catalog lets append" if done else None
 
 
-def _forget_unlinked_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
-    done = forget_unlinked_mirrors(cluster)
+def _convert_unlinked_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+    done = convert_unlinked_mirrors(cluster)
     return (
         f"made {', '.join(done)} ordinary topics, whose mirroring has ended and whose link was deleted"
         if done
@@ -204,7 +204,7 @@ def _delete_topic_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFindin
 
 def _drop_deleted_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     def keep_existing(group: Group) -> Group:
-        # Read after the register, to include the topics of new offsets.
+        # The catalog is read after the group, to include the topics of new offsets.
         return group.limit_to_topics(entry.id for entry in cluster.catalog.read().topics.values())
 
     names = [name for finding in findings if (name := parse_group_key(finding.place.key)) is not None]
@@ -224,7 +224,7 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.DELETION_UNFINISHED: _finish_deletions,
     Kind.REWRITE_UNFINISHED: _finish_rewrites,
     Kind.TRANSACTION_UNFINISHED: _finish_transactions,
-    Kind.MIRROR_LEFT_OVER: _forget_unlinked_mirrors,
+    Kind.MIRROR_LEFT_OVER: _convert_unlinked_mirrors,
     Kind.HANDOVER_UNFINISHED: _correct_writers,
     Kind.HOLD_STALE: _remove_stale_holds,
     Kind.CLAIM_LEFT: _release_stale_claims,

@@ -77,7 +77,7 @@ class ObjectIndex:
             int(self._sizes[place]) if is_listed else None for place, is_listed in zip(places, is_there, strict=True)
         ]
 
-    def mark_named(self, keys: Sequence[str]) -> list[str]:
+    def mark_referenced(self, keys: Sequence[str]) -> list[str]:
         """Mark objects as referenced; return the keys already marked."""
         places, is_there = self._find_positions(keys)
         with self._lock:
@@ -90,7 +90,7 @@ class ObjectIndex:
         return again
 
     @property
-    def is_all_named(self) -> bool:
+    def are_all_referenced(self) -> bool:
         """Whether every listed object is referenced."""
         return bool(self._is_named.all())
 
@@ -143,7 +143,7 @@ def index_objects_below(store: ObjectStore, prefix: str) -> ObjectIndex:
 
 
 def _hash_key(key: str) -> bytes:
-    # Some file systems ignore case; keys stay distinct by their random digits.
+    # Case is ignored, as in some file systems; keys differ by random digits.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 

@@ -83,9 +83,9 @@ def sweep_store(
     if contents.storages:
         raise _shared_root_error(store, contents.storages[0])
     heads = list(list_heads(store))
-    stored.mark_named(_read_keys_in_catalog(store))
+    stored.mark_referenced(_read_keys_in_catalog(store))
     for named in map_in_parallel(lambda listed: _read_keys_in_head(store, listed.key), heads, name="sweep"):
-        stored.mark_named(named)
+        stored.mark_referenced(named)
     swept = _remove_unknown_partitions(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
     # If a head was deleted by hand, its parts are the only copy of acknowledged records.
@@ -132,7 +132,7 @@ def _store_sweep_time(store: ObjectStore, at_ms: int) -> None:
 
 
 def _iter_old_unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
-    for prefix in () if stored.is_all_named else IMMUTABLE:
+    for prefix in () if stored.are_all_referenced else IMMUTABLE:
         for listed in stored.find_unreferenced(store.list(prefix)):
             if listed.modified_ms < old_ms:
                 yield listed

@@ -68,7 +68,7 @@ class PartitionStream:
     def _read_batch(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.read_bounds()
-            # If the log was truncated below the position, read the new records from there (KIP-320).
+            # If the log was truncated below the position, reading continues at the truncation (KIP-320).
             same_to = MAX_OFFSET if self.epoch is None else bounds.find_unchanged_end(self.epoch)
             if self._is_strict:
                 self._check_position(bounds.start, min(bounds.end, same_to))
@@ -196,7 +196,7 @@ class Consumer:
             except ReconcilerError:
                 if not fetched:
                     raise
-                # The next poll raises, so that records already read are not lost.
+                # This poll returns the records already read, and the next poll raises.
                 waiting.appendleft(place)
                 break
             if records is None:

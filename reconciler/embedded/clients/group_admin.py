@@ -161,7 +161,7 @@ class Groups:
         return group
 
     def list_for_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups with offsets in a topic, and only these offsets; `None` above `MAX_GROUPS`."""
+        """Return a topic's groups as `describe_topic_groups` does."""
         catalog = self._read_if_allowed(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = find_visible_topic(self.permissions, catalog, full_name).id
         groups = describe_topic_groups(self.store, catalog, topic_id, now_ms=self.now_ms())
@@ -194,7 +194,7 @@ class Groups:
     def commit_places(
         self, group: str, offsets: Mapping[Place, int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit offsets by topic id and partition."""
+        """Commit offsets by topic id and partition; a repeated `mark` has no effect."""
         self._read_if_allowed(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or create_mark(), now_ms=self.now_ms())
 

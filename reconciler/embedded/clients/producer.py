@@ -72,11 +72,14 @@ class PartitionAppend:
 
 
 def publish_append(
-    append: PartitionAppend, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
+    append: PartitionAppend,
+    batch: SequencedBatch,
+    delivery: Delivery,
+    check_not_fenced: Callable[[], None] = lambda: None,
 ) -> OffsetRange | None:
-    """Publish an append in one swap; return its offsets, or `None` if they are unknown.
+    """Publish an append in one swap, unless its batch is stored; return its offsets.
 
-    A stored batch is not appended again. `still_wanted` raises if the producer was fenced.
+    `None` means a batch whose offsets the head no longer has. `check_not_fenced` raises if the producer was fenced.
     """
     mark = create_mark()
     offsets: OffsetRange | None = None
@@ -97,7 +100,7 @@ def publish_append(
             try:
                 append.gate.append_to_head(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
             except _StalePartsError:
-                still_wanted()
+                check_not_fenced()
                 _store_under_new_keys(append, delivery.now_ms())
             else:
                 return offsets
@@ -277,7 +280,7 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write buffered records; return the offsets appended per partition since the last call.
+        """Write buffered records; return the offsets appended since the last call, by topic and partition.
 
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
@@ -317,7 +320,7 @@ class Producer:
             try:
                 routed.append(route_records(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # Otherwise the rejected record would fail every later flush.
+                # If the rejected record stayed buffered, every later flush would fail.
                 self._drop_buffered(topic)
                 raise
         for topic in topics:
@@ -332,7 +335,7 @@ class Producer:
         place = append.gate.topic_id, append.partition
         batch = SequencedBatch(self._identity, self._next.get(place, 0), append.record_count)
         try:
-            offsets = publish_append(append, batch, self._delivery, self._check_still_valid)
+            offsets = publish_append(append, batch, self._delivery, self._check_not_fenced)
         except BaseException:
             self._handle_failure()
             raise
@@ -357,7 +360,7 @@ class Producer:
     def _prepare_partitions(self, appends: Sequence[PartitionAppend]) -> None:
         """Register partitions with the transaction before records are appended."""
 
-    def _check_still_valid(self) -> None:
+    def _check_not_fenced(self) -> None:
         """Reject a fenced producer after a long pause."""
 
 

@@ -97,7 +97,7 @@ def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) 
     if ahead == 0:
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
-    # Numbers above the last one are older: they precede the wrap.
+    # A batch behind the last one with higher numbers precedes the wrap to 0.
     if is_behind and (batch.first <= batch.last <= known["last"] or find_batch_offsets(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
@@ -108,7 +108,7 @@ def is_batch_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) 
 
 
 def find_batch_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
-    """Return the offsets of a stored batch; `None` if they are unknown."""
+    """Return a stored batch's offsets; `None` if the head no longer has them."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -198,7 +198,7 @@ class Delivery:
 
 def _undelivered_error(what: str, spent_s: float, error: RetryableError) -> RetryableError:
     message = f"{what} was abandoned after {spent_s:,.0f} s: {error.message}"
-    # After a lost race, no attempt has succeeded.
+    # A lost race proves that no attempt has succeeded.
     if isinstance(error, LostRaceError):
         return RetryableError(f"{message}; nothing of it was written", hint="Try again: another process wrote first.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)

@@ -31,7 +31,7 @@ from reconciler.embedded.segments.head import (
     read_trimmed_heads,
 )
 from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, select_range
-from reconciler.embedded.tiered.remote_reads import LogPiece, TopicTiers, find_piece_offset_since, read_pieces
+from reconciler.embedded.tiered.remote_reads import PartRange, TopicTiers, find_offset_in_part_since, read_part_ranges
 from reconciler.embedded.tiered.remote_tier import RemoteTier, unwrap_store
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.register import create_mark
@@ -110,47 +110,47 @@ class EmbeddedLog:
     def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
         """Yield `offset` and the selected columns; skip parts outside the selected times."""
         self._check_allowed(Operation.READ)
-        looks = _RepeatedReads(self, partition, offsets)
-        while looks.is_incomplete():
-            pieces = (
-                piece
-                for piece in looks.find_pieces(since_ms=selection.since_ms)
-                if selection.may_contain(piece.entry.min_ts, piece.entry.max_ts)
+        reads = _RepeatedReads(self, partition, offsets)
+        while reads.is_incomplete():
+            part_ranges = (
+                part_range
+                for part_range in reads.find_part_ranges(since_ms=selection.since_ms)
+                if selection.may_contain(part_range.entry.min_ts, part_range.entry.max_ts)
             )
-            with looks, closing(read_pieces(self.remote, pieces, partition, selection)) as batches:
+            with reads, closing(read_part_ranges(self.remote, part_ranges, partition, selection)) as batches:
                 for batch in batches:
                     yield batch
-                    looks.advance_to(batch.column("offset")[-1].as_py() + 1)
+                    reads.advance_to(batch.column("offset")[-1].as_py() + 1)
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield an extent per part, limited to `offsets`, without reading records."""
         self._check_allowed(Operation.DESCRIBE)
-        for piece in self.iter_pieces(partition, offsets):
-            entry, cut = piece.entry, piece.offsets
+        for part_range in self.iter_part_ranges(partition, offsets):
+            entry, cut = part_range.entry, part_range.offsets
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield digests that cover `offsets`; only parts at the range's limits are read."""
         self._check_allowed(Operation.READ)
-        for piece in self.iter_pieces(partition, offsets):
-            if piece.entry.is_within(piece.offsets):
-                yield piece.entry.digest.shift(piece.entry.base)
+        for part_range in self.iter_part_ranges(partition, offsets):
+            if part_range.entry.is_within(part_range.offsets):
+                yield part_range.entry.digest.shift(part_range.entry.base)
             else:
-                for batch in self.read(partition, piece.offsets):
+                for batch in self.read(partition, part_range.offsets):
                     yield compute_digest(batch, base=0)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time; `None` if all records are older."""
         self._check_allowed(Operation.DESCRIBE)
-        looks = _RepeatedReads(self, partition, OffsetRange(0, MAX_OFFSET))
-        while looks.is_incomplete():
-            with looks:
-                for piece in looks.find_pieces(since_ms=timestamp_ms):
-                    offset = find_piece_offset_since(self.remote, piece, timestamp_ms)
+        reads = _RepeatedReads(self, partition, OffsetRange(0, MAX_OFFSET))
+        while reads.is_incomplete():
+            with reads:
+                for part_range in reads.find_part_ranges(since_ms=timestamp_ms):
+                    offset = find_offset_in_part_since(self.remote, part_range, timestamp_ms)
                     if offset is not None:
                         return offset
-                    looks.advance_to(piece.offsets.stop)
+                    reads.advance_to(part_range.offsets.stop)
         return None
 
     def iter_local_entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
@@ -158,17 +158,17 @@ class EmbeddedLog:
         stop = min(offsets.stop, head.bounds.find_readable_end(self.isolation))
         return iter_entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
-    def iter_pieces(self, partition: int, offsets: OffsetRange) -> Iterator[LogPiece]:
+    def iter_part_ranges(self, partition: int, offsets: OffsetRange) -> Iterator[PartRange]:
         """Yield the parts of both tiers with readable records of a range, oldest first.
 
         No offset is repeated, even if maintenance replaces parts.
         """
-        looks = _RepeatedReads(self, partition, offsets)
-        while looks.is_incomplete():
-            with looks:
-                for piece in looks.find_pieces():
-                    yield piece
-                    looks.advance_to(piece.offsets.stop)
+        reads = _RepeatedReads(self, partition, offsets)
+        while reads.is_incomplete():
+            with reads:
+                for part_range in reads.find_part_ranges():
+                    yield part_range
+                    reads.advance_to(part_range.offsets.stop)
 
     def read_head(self, partition: int) -> Head | None:
         """Return a partition's head; `None` if it was never written."""
@@ -213,9 +213,9 @@ class _RepeatedReads:
     def is_incomplete(self) -> bool:
         return not self._is_done
 
-    def find_pieces(self, *, since_ms: int | None = None) -> Iterator[LogPiece]:
+    def find_part_ranges(self, *, since_ms: int | None = None) -> Iterator[PartRange]:
         log = self._log
-        return log._find_tiers().iter_pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
+        return log._find_tiers().iter_part_ranges(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
 
     def advance_to(self, offset: int) -> None:
         self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
@@ -316,16 +316,16 @@ class EmbeddedSink:
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.read_head(partition)
         if head is None or head.bounds.stable < offsets.stop:
-            # Publishing an empty range would leave a gap.
+            # If records are missing here, the published range would be a gap.
             message = f"{source.full_name}, partition {partition} ends before offset {offsets.stop} on this machine"
             raise UserError(message, hint="Put the store where every executor can read it, and copy again.")
         entries: list[Entry] = []
-        for piece in source.iter_pieces(partition, offsets):
-            copy = self._copy_part(partition, piece) if piece.entry.is_within(piece.offsets) else None
+        for part_range in source.iter_part_ranges(partition, offsets):
+            copy = self._copy_part(partition, part_range) if part_range.entry.is_within(part_range.offsets) else None
             if copy is not None:
                 entries.append(copy)
             else:
-                entries.extend(self._make_writer(partition).write(source.read(partition, piece.offsets)))
+                entries.extend(self._make_writer(partition).write(source.read(partition, part_range.offsets)))
         return to_staged_records(partition, offsets, entries)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
@@ -379,14 +379,14 @@ class EmbeddedSink:
 
         self.gate.catalog.commit(decide)
 
-    def _copy_part(self, partition: int, piece: LogPiece) -> Entry | None:
+    def _copy_part(self, partition: int, part_range: PartRange) -> Entry | None:
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
-            self.gate.store.copy_from(key, unwrap_store(piece.store), piece.entry.key, kms_key_id=kms_key_id)
+            self.gate.store.copy_from(key, unwrap_store(part_range.store), part_range.entry.key, kms_key_id=kms_key_id)
         except MissingObjectError:
             return None
-        return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
+        return replace(part_range.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
 
     def _make_writer(self, partition: int) -> PartWriter:
         return PartWriter.of(self.gate.store, self.rules, partition)
@@ -467,7 +467,6 @@ def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entr
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Number offsets from 0; publishing assigns the final ones."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -162,7 +162,7 @@ class TransactionalProducer(Producer):
         with self._mark_failure():
             self._prepare_partitions(appends)
             for one in appends:
-                self._gained.setdefault(one.gate.full_name, {})  # Threads share this dictionary.
+                self._gained.setdefault(one.gate.full_name, {})  # Publishing threads only add to existing keys.
             run_in_parallel(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
@@ -294,9 +294,9 @@ class TransactionalProducer(Producer):
             if place not in self._partitions
         ]
         if not new:
-            # Heads store fenced producers only for a day.
+            # After a day, a head no longer fences this producer; only the register does.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
-                self._check_still_valid()
+                self._check_not_fenced()
             return
         self._check_allowed(self._cluster.catalog.get_cached())
         mark = create_mark()
@@ -323,7 +323,7 @@ class TransactionalProducer(Producer):
     def _handle_failure(self) -> None:
         """Keep the epoch, since the next transaction has another one."""
 
-    def _check_still_valid(self) -> None:
+    def _check_not_fenced(self) -> None:
         now_ms = self._cluster.now_ms()
         self._retry_until_timeout(
             lambda: read_owned_transaction(self._cluster.store, self._identity), "looking whether it still is"
@@ -411,7 +411,7 @@ class EmbeddedAppends:
         if batch is not None and self._is_published(name, batch, rows):
             return False
         appends = self._build_appends(staged)
-        if not appends:  # Publishing an empty batch again is harmless.
+        if not appends:  # Publishing an empty batch again changes nothing.
             return True
         producer = TransactionalProducer(
             self._context, name, transaction_timeout_ms=_TIMEOUT_MS, is_lasting=batch is not None

@@ -197,7 +197,7 @@ def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return state and epoch of a transactional id; `None` if it was never used."""
+    """Return state and producer epoch of a transactional id; `None` if it was never used."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     return None if held is None else (parse_transaction(register, held), held.epoch)
@@ -376,7 +376,7 @@ class _DecidedPartition:
         self.store.delete(dropped)
 
     def _fence_first_append(self) -> None:
-        """Create the head with the new epoch, so that a late append cannot create it."""
+        """Create the head with the new epoch, so that a late append fails."""
         topic = self._find_topic()
         if topic is None:
             return
@@ -401,7 +401,7 @@ class _DecidedPartition:
 def _commit_offsets(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, now_ms: int) -> None:
     if decided.transaction.state is not TransactionState.COMMITTING or not decided.transaction.offsets:
         return
-    # A slow process must not overwrite later commits.
+    # If another process completed the commit, the group may have newer offsets.
     current = read_transaction(store, decided.transactional_id)
     if current is None or current[1] != decided.epoch or current[0].state is not TransactionState.COMMITTING:
         return

@@ -266,8 +266,8 @@ MAX_LEARNED_KEYS: Final = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class CleaningPiece:
-    """A part to clean, up to the offset `stop`, and its store."""
+class CleaningPart:
+    """A part or remote segment to clean below offset `stop`, and its store."""
 
     entry: Entry
     store: ObjectStore
@@ -276,10 +276,10 @@ class CleaningPiece:
 
 
 @dataclass(slots=True)
-class PieceGroup:
+class CleaningGroup:
     """Neighbouring parts of one tier to rewrite into one file."""
 
-    pieces: list[CleaningPiece]
+    parts: list[CleaningPart]
     bytes: int
     horizon_ms: int | None
     """Time when its tombstones may be removed; `None` without tombstones."""
@@ -287,19 +287,19 @@ class PieceGroup:
     @property
     def entries(self) -> list[Entry]:
         """Entries of the parts."""
-        return [piece.entry for piece in self.pieces]
+        return [part.entry for part in self.parts]
 
     @property
-    def first(self) -> CleaningPiece:
+    def first(self) -> CleaningPart:
         """The oldest part."""
-        return self.pieces[0]
+        return self.parts[0]
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionScope:
     """Input of one compaction of a partition. Picklable."""
 
-    pieces: tuple[CleaningPiece, ...]
+    parts: tuple[CleaningPart, ...]
     dirty_from: int
     through: int
     """Keys of records up to this offset are read."""
@@ -331,7 +331,7 @@ class Compaction:
     Remote-only records in `[start, local_start)` are cleaned, too; remote copies of local records are uploaded again
     instead. While a topic uploads, only uploaded records supersede others, so that object storage alone has each key's
     newest value. New objects are stored first. One manifest swap publishes the remote ones, then one head swap
-    publishes the local ones with `compacted_to`. Three invariants make every intermediate state correct:
+    publishes the local ones with `compacted_to`. Invariants of every intermediate state:
 
     1. A record is removed only while the log has a later record of its key at or above `compacted_to`. The later record
     is removed only by a newer one, by retention after all older records, or as a tombstone in a later pass.
@@ -342,8 +342,7 @@ class Compaction:
 
     3. `compacted_to` rises last. If the second swap fails, the next pass reads the same dirty part again.
 
-    A mirror is a prefix of its source's log, so both agree on superseded records. A restore that removes superseding
-    records removes the whole log (`restore_cut.py`).
+    A mirror is a prefix of its source's log, so both agree on superseded records. `restore_cut.py` explains restores.
     """
 
     def __init__(
@@ -366,7 +365,7 @@ class Compaction:
         cleaning = self.plan_scope(head, now_ms=now_ms)
         if cleaning is None:
             return None
-        newest, through = self._learn_keys(cleaning.pieces, cleaning.dirty_from)
+        newest, through = self._read_newest_offsets(cleaning.parts, cleaning.dirty_from)
         cleaning = replace(cleaning, through=through)
         return self.combine_rewrites(
             cleaning, (self.clean_group(cleaning, group, newest) for group in self.iter_groups(cleaning))
@@ -382,8 +381,8 @@ class Compaction:
         )
         if not clean:
             return None
-        pieces = tuple(self._iter_pieces(clean, remote, head.local_start))
-        return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
+        parts = tuple(self._iter_cleaning_parts(clean, remote, head.local_start))
+        return CompactionScope(parts, head.compacted_to, parts[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def combine_rewrites(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
         """Combine all groups' rewrites; if one fails, delete the objects of the others."""
@@ -403,56 +402,56 @@ class Compaction:
         tiering = self._policy.tiering
         return RemoteRewrite(self._place, cluster_id, tiering, done, is_whole=True, epoch=epoch, learned_to=through)
 
-    def _iter_pieces(
+    def _iter_cleaning_parts(
         self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int
-    ) -> Iterator[CleaningPiece]:
+    ) -> Iterator[CleaningPart]:
         remote_keys = {entry.key for entry in remote}
         for segment in clean:
             for entry in segment.entries:
                 if self._remote is not None and entry.key in remote_keys:
-                    yield CleaningPiece(entry, self._remote.storage, min(entry.last + 1, local_start), is_remote=True)
+                    yield CleaningPart(entry, self._remote.storage, min(entry.last + 1, local_start), is_remote=True)
                 else:
-                    yield CleaningPiece(entry, self._store, entry.last + 1, is_remote=False)
+                    yield CleaningPart(entry, self._store, entry.last + 1, is_remote=False)
 
-    def _learn_keys(self, pieces: Sequence[CleaningPiece], dirty_from: int) -> tuple[NewestOffsets, int]:
+    def _read_newest_offsets(self, parts: Sequence[CleaningPart], dirty_from: int) -> tuple[NewestOffsets, int]:
         newest = NewestOffsets()
-        for piece in pieces:
-            if piece.stop <= dirty_from:
+        for part in parts:
+            if part.stop <= dirty_from:
                 continue
-            for batch in read_keys(piece.store, piece.entry, OffsetRange(dirty_from, piece.stop)):
+            for batch in read_keys(part.store, part.entry, OffsetRange(dirty_from, part.stop)):
                 offsets = batch.column("offset").to_numpy()
                 has_key = batch.column("key").is_valid()
                 newest.add(batch.column("key").filter(has_key), offsets[to_bool_array(has_key)])
                 if newest.is_full(MAX_LEARNED_KEYS):
                     return newest, int(offsets[-1]) + 1
-        return newest, pieces[-1].stop
+        return newest, parts[-1].stop
 
-    def iter_groups(self, cleaning: CompactionScope) -> Iterator[PieceGroup]:
+    def iter_groups(self, cleaning: CompactionScope) -> Iterator[CleaningGroup]:
         """Yield groups of neighbouring parts that fit into a segment.
 
         All have the same epoch, tier and tombstone horizon.
         """
-        group: PieceGroup | None = None
-        for piece in cleaning.pieces:
-            if piece.entry.base >= cleaning.through:
+        group: CleaningGroup | None = None
+        for part in cleaning.parts:
+            if part.entry.base >= cleaning.through:
                 break
-            horizon_ms = self._compute_horizon_ms(piece.entry, cleaning.dirty_from, cleaning.now_ms)
-            if group is not None and self._extends_group(group, piece, horizon_ms):
-                group.pieces.append(piece)
-                group.bytes += piece.entry.bytes
+            horizon_ms = self._compute_horizon_ms(part.entry, cleaning.dirty_from, cleaning.now_ms)
+            if group is not None and self._extends_group(group, part, horizon_ms):
+                group.parts.append(part)
+                group.bytes += part.entry.bytes
                 group.horizon_ms = horizon_ms if group.horizon_ms is None else group.horizon_ms
                 continue
             if group is not None:
                 yield group
-            group = PieceGroup([piece], piece.entry.bytes, horizon_ms)
+            group = CleaningGroup([part], part.entry.bytes, horizon_ms)
         if group is not None:
             yield group
 
-    def _extends_group(self, group: PieceGroup, piece: CleaningPiece, horizon_ms: int | None) -> bool:
+    def _extends_group(self, group: CleaningGroup, part: CleaningPart, horizon_ms: int | None) -> bool:
         return (
-            piece.is_remote == group.first.is_remote
-            and piece.entry.epoch == group.first.entry.epoch
-            and group.bytes + piece.entry.bytes <= self._policy.limits.bytes
+            part.is_remote == group.first.is_remote
+            and part.entry.epoch == group.first.entry.epoch
+            and group.bytes + part.entry.bytes <= self._policy.limits.bytes
             and (horizon_ms is None or group.horizon_ms in {None, horizon_ms})
         )
 
@@ -461,27 +460,27 @@ class Compaction:
             return None if are_tombstones_due(entry, now_ms) else entry.horizon_ms
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
-    def clean_group(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
+    def clean_group(self, cleaning: CompactionScope, group: CleaningGroup, survivors: Survivors) -> GroupRewrite:
         """Write a group without its superseded records."""
         return GroupRewrite(group.first.is_remote, self._write_replacement(cleaning, group, survivors))
 
     def _write_replacement(
-        self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors
+        self, cleaning: CompactionScope, group: CleaningGroup, survivors: Survivors
     ) -> Replacement | None:
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
-        is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
+        is_alone = len(group.parts) == 1 and (first.is_segment or group.first.is_remote)
         is_clean = is_alone and first.last < dirty_from and not are_tombstones_due(first, now_ms)
         if is_clean and not _has_superseded(group.first, cleaning.live_range(first), survivors):
             return None
         sieve = RecordFilter(survivors)
         entry = self._make_writer(group).write_one(
             records
-            for piece in group.pieces
+            for part in group.parts
             for records in sieve.filter_records(
-                read_part(piece.store, piece.entry, self._partition.number, cleaning.live_range(piece.entry)),
-                # From `through` on, older records of a tombstone's key may remain.
-                tombstones_to=cleaning.through if are_tombstones_due(piece.entry, now_ms) else 0,
+                read_part(part.store, part.entry, self._partition.number, cleaning.live_range(part.entry)),
+                # Tombstones from `through` on stay, since older records of their keys may remain.
+                tombstones_to=cleaning.through if are_tombstones_due(part.entry, now_ms) else 0,
             )
         )
         horizon_ms = group.horizon_ms if sieve.tombstones else None
@@ -496,11 +495,11 @@ class Compaction:
             group.entries, [replace(entry, epoch=first.epoch, is_segment=True, horizon_ms=horizon_ms)]
         )
 
-    def _make_writer(self, group: PieceGroup) -> PartWriter:
+    def _make_writer(self, group: CleaningGroup) -> PartWriter:
         if self._place is None or not group.first.is_remote:
             return PartWriter.of(self._store, self._rules, self._partition.number)
         return SegmentWriter.for_partition(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
-def _has_superseded(piece: CleaningPiece, offsets: OffsetRange, survivors: Survivors) -> bool:
-    return any(not survivors.mask_survivors(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))
+def _has_superseded(part: CleaningPart, offsets: OffsetRange, survivors: Survivors) -> bool:
+    return any(not survivors.mask_survivors(batch).all() for batch in read_keys(part.store, part.entry, offsets))

@@ -58,8 +58,8 @@ class LocalTrim:
     is_wanted: Callable[[str], bool]
     disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
 
-    def evict_excess(self, tended: MaintenanceResult) -> None:
-        """Evict data above the capacity; record failures in `tended`."""
+    def evict_excess(self, job_result: MaintenanceResult) -> None:
+        """Evict data above the capacity; record failures in `job_result`."""
         catalog, cluster_id = self.retaining.catalog.get_cached(), self.retaining.cluster_id
         properties = catalog.cluster.properties
         policies = _TopicPolicies(catalog, cluster_id)
@@ -74,11 +74,11 @@ class LocalTrim:
         if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
             return
         partitions = list(policies.existing_partitions(self.heads.list_heads(self.retaining.store, _JOB)))
-        excess = self._measure_local_bytes(partitions, survey, tended) - capacity
+        excess = self._measure_local_bytes(partitions, survey, job_result) - capacity
         if excess > 0:
             closed = {topic.id for topic in catalog.topics.values() if is_closed(topic)}
             excess -= self._evict_oldest(
-                [partition for partition in partitions if self._may_evict(partition, closed)], excess, tended
+                [partition for partition in partitions if self._may_evict(partition, closed)], excess, job_result
             )
         if excess <= 0:
             survey.notes |= {"at_ms": now_ms, "capacity": capacity}
@@ -89,7 +89,7 @@ class LocalTrim:
         return surveyed.policy.evicts and not is_held and self.is_wanted(surveyed.partition.full_name)
 
     def _measure_local_bytes(
-        self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult
+        self, partitions: list[SurveyedPartition], survey: Survey, job_result: MaintenanceResult
     ) -> int:
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
@@ -102,7 +102,7 @@ class LocalTrim:
                 head = self.heads.read_head(store, partition)
                 return 0 if head is None else count_live_bytes(store, head)
             except ReconcilerError as error:
-                tended.record_failure(partition.partition, error)
+                job_result.record_failure(partition.partition, error)
                 return 0
 
         sizes = list(map_in_parallel(measure, partitions, name="space"))
@@ -113,13 +113,13 @@ class LocalTrim:
         }
         return sum(sizes)
 
-    def _evict_oldest(self, partitions: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
+    def _evict_oldest(self, partitions: list[SurveyedPartition], excess: int, job_result: MaintenanceResult) -> int:
         def find_candidates(partition: SurveyedPartition) -> EvictionCandidates:
             try:
                 head = self.heads.read_head(self.retaining.store, partition)
                 return EvictionCandidates() if head is None else self.retaining.find_evictable_segments(partition, head)
             except ReconcilerError as error:
-                tended.record_failure(partition.partition, error)
+                job_result.record_failure(partition.partition, error)
                 return EvictionCandidates()
 
         candidates = list(map_in_parallel(find_candidates, partitions, name="space"))
@@ -136,7 +136,7 @@ class LocalTrim:
             try:
                 gone = evict_segments(self.retaining.store, partition.partition, segments)
             except ReconcilerError as error:
-                tended.record_failure(partition.partition, error)
+                job_result.record_failure(partition.partition, error)
                 return 0
             return 0 if gone is None else gone.bytes
 
@@ -144,7 +144,7 @@ class LocalTrim:
         for (partition, _), size in zip(chosen, map_in_parallel(evict_chosen, chosen, name="space"), strict=True):
             self.heads.mark_changed(partition.partition)
             if size:
-                tended.count_work(records=0, stored=size)
+                job_result.count_work(records=0, stored=size)
                 freed += size
         return freed
 
@@ -186,7 +186,7 @@ class RetentionJob:
     now_ms: Callable[[], int]
 
     def expire_partition(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
-        """Delete a partition's expired records; return the result, or when to check again."""
+        """Delete expired records; return the result, or when to check again in ms (`None`: never)."""
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:
             return self._make_tiered_partition(surveyed, surveyed.policy.tiering).apply_retention(head, now_ms=now_ms)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.embedded.catalog.tables import Catalog
     from reconciler.embedded.segments.retention import CleanupPolicy
-    from reconciler.embedded.segments.rewrites import Gain
+    from reconciler.embedded.segments.rewrites import WorkTotals
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -95,14 +95,14 @@ class Upkeep:
 
     def retain(self) -> MaintenanceResult:
         """Delete expired records, and evict uploaded ones beyond the local limits."""
-        tended = MaintenanceResult(lost=self.lost)
+        job_result = MaintenanceResult(lost=self.lost)
         retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, result in self._survey_due_work(
-            "retention", tended, lambda policy: policy.has_retention, retaining.expire_partition
+            "retention", job_result, lambda policy: policy.has_retention, retaining.expire_partition
         ):
-            tended.count_work(records=result.records, stored=result.bytes)
-        LocalTrim(retaining, self.heads, self.is_wanted, self.disk_bytes).evict_excess(tended)
-        return tended
+            job_result.count_work(records=result.records, stored=result.bytes)
+        LocalTrim(retaining, self.heads, self.is_wanted, self.disk_bytes).evict_excess(job_result)
+        return job_result
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
         """Merge each closed segment into one file."""
@@ -113,56 +113,56 @@ class Upkeep:
         from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
 
         catalog = self.catalog.read()
-        tended, remote = MaintenanceResult(lost=self.lost), self.remote
+        job_result, remote = MaintenanceResult(lost=self.lost), self.remote
         if remote is None:
-            return tended
+            return job_result
 
         uploads, survey = UploadJob(self.store, remote, self.now_ms), Survey.load(self.store, self.cluster_id, "upload")
         for full_name, error in write_changed_descriptions(
             remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})
         ):
-            tended.record_failure(full_name, error)
+            job_result.record_failure(full_name, error)
         again: list[Chore] = []
 
         def due(surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
             due_chores, due_ms = uploads.find_due_chores(surveyed, head)
-            # Compacted topics have a survey of their own.
+            # Another survey finds the outdated segments of compacted topics.
             if due_chores is None and not surveyed.policy.compacts and uploads.uploads_compacted_again(surveyed.policy):
                 outdated, _ = uploads.find_outdated_chores(surveyed, head)
                 again.extend(outdated or ())
                 return None, due_ms if outdated is None else self.now_ms()
             return due_chores, due_ms
 
-        due_chores = sorted(self._iter_due_work(survey, tended, _has_uploads, due), key=_backlog_key)
+        due_chores = sorted(self._iter_due_work(survey, job_result, _has_uploads, due), key=_backlog_key)
         chores = _flatten_chores(due_chores)
-        tended.levels = uploads.update_connection_share(survey.notes, sum(chore.bytes for chore in chores))
+        job_result.levels = uploads.update_connection_share(survey.notes, sum(chore.bytes for chore in chores))
         survey.store_if_changed()
-        self.upload_all(uploads, chores, tended, spread)
+        self.upload_all(uploads, chores, job_result, spread)
         compacting = self._survey_due_work(
             "reupload",
-            tended,
+            job_result,
             lambda policy: policy.compacts and uploads.uploads_compacted_again(policy),
             uploads.find_outdated_chores,
         )
-        self.reupload_all([*again, *_flatten_chores(compacting)], tended, spread)
-        return tended
+        self.reupload_all([*again, *_flatten_chores(compacting)], job_result, spread)
+        return job_result
 
     def upload_all(
-        self, uploads: UploadJob, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None
+        self, uploads: UploadJob, chores: Sequence[Chore], job_result: MaintenanceResult, spread: Spread | None
     ) -> None:
         """Upload chores, and publish each round."""
         self._run_and_publish(
             "upload",
             spread,
             chores,
-            tended,
-            lambda taken, put_ms: self._publish_uploads(uploads, taken, put_ms, tended),
+            job_result,
+            lambda taken, put_ms: self._publish_uploads(uploads, taken, put_ms, job_result),
         )
 
-    def reupload_all(self, chores: Sequence[Chore], tended: MaintenanceResult, spread: Spread | None) -> None:
+    def reupload_all(self, chores: Sequence[Chore], job_result: MaintenanceResult, spread: Spread | None) -> None:
         """Upload compacted segments again, and publish each round."""
         self._run_and_publish(
-            "reupload", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
+            "reupload", spread, chores, job_result, lambda taken, put_ms: self._publish(taken, put_ms, job_result)
         )
 
     def compact(self, spread: Spread | None = None) -> MaintenanceResult:
@@ -177,18 +177,18 @@ class Upkeep:
 
     def merge(self, spread: Spread | None = None) -> MaintenanceResult:
         """Merge small neighbouring remote segments."""
-        tended, remote = MaintenanceResult(lost=self.lost), self.remote
+        job_result, remote = MaintenanceResult(lost=self.lost), self.remote
         properties = self.catalog.read().cluster.properties
         if remote is None:
-            return tended
+            return job_result
         merges = MergePlanner(remote)
         with self.tidying.run_job("merge", properties) as may_tidy:
             giving_way = replace(self, is_stopped=lambda: self.is_stopped() or not may_tidy())
-            giving_way._merge(merges, spread, tended)  # noqa: SLF001 - the same class
-        return tended
+            giving_way._merge(merges, spread, job_result)  # noqa: SLF001 - the same class
+        return job_result
 
-    def store_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
-        """Store the cluster's metadata in object storage if due, or always with `is_named`.
+    def store_metadata(self, *, ignores_interval: bool = False) -> MetadataUpdate:
+        """Store the cluster's metadata in object storage if due, or always with `ignores_interval`.
 
         A cluster with only read replicas stores none, since its access may be read-only.
         """
@@ -203,20 +203,22 @@ class Upkeep:
         now_ms, interval_ms = self.now_ms(), int(read_property(properties, METADATA_INTERVAL) or 0)
         looked_ms = notes.get("looked_ms")
         is_due = not isinstance(looked_ms, int) or not looked_ms <= now_ms < looked_ms + interval_ms
-        if self.is_stopped() or not (is_due or is_named):
+        if self.is_stopped() or not (is_due or ignores_interval):
             return MetadataUpdate()
         check_storage(remote.storage, self.catalog.get_cached().cluster.storage_id)
         keeper = MetadataWriter(self.store, remote.storage, self.catalog, self.cluster_id, self.now_ms, self.may_go_on)
-        update = keeper.update_stored(checks=is_named)
+        update = keeper.update_stored(checks=ignores_interval)
         store_results(self.store, "metadata", {}, {"looked_ms": now_ms})
         return update
 
-    def _merge(self, merges: MergePlanner, spread: Spread | None, tended: MaintenanceResult) -> None:
+    def _merge(self, merges: MergePlanner, spread: Spread | None, job_result: MaintenanceResult) -> None:
         chores = _flatten_chores(
-            self._survey_due_work("merge", tended, merges.may_merge, merges.find_due_runs, begin=merges.load_results)
+            self._survey_due_work(
+                "merge", job_result, merges.may_merge, merges.find_due_runs, begin=merges.load_results
+            )
         )
         self._run_and_publish(
-            "merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended)
+            "merge", spread, chores, job_result, lambda taken, put_ms: self._publish(taken, put_ms, job_result)
         )
 
     def _find_roll_chore(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
@@ -241,17 +243,19 @@ class Upkeep:
     def _run_rewrites(
         self, job: Job, spread: Spread | None, asks: Callable[[CleanupPolicy], bool], look: FindWork[Chore]
     ) -> MaintenanceResult:
-        tended = MaintenanceResult(lost=self.lost)
-        chores = [chore for _, chore in self._survey_due_work(job, tended, asks, look)]
-        self._run_and_publish(job, spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
-        return tended
+        job_result = MaintenanceResult(lost=self.lost)
+        chores = [chore for _, chore in self._survey_due_work(job, job_result, asks, look)]
+        self._run_and_publish(
+            job, spread, chores, job_result, lambda taken, put_ms: self._publish(taken, put_ms, job_result)
+        )
+        return job_result
 
     def _run_and_publish(
         self,
         job: Job,
         spread: Spread | None,
         chores: Sequence[Chore],
-        tended: MaintenanceResult,
+        job_result: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
         from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415 - brings Arrow
@@ -269,12 +273,12 @@ class Upkeep:
                     break
                 put_ms = self.now_ms()
         except ReconcilerError as error:
-            tended.record_abort(error)
+            job_result.record_abort(error)
 
     def _survey_due_work(
         self,
         job: str,
-        tended: MaintenanceResult,
+        job_result: MaintenanceResult,
         asks: Callable[[CleanupPolicy], bool],
         look: FindWork[T],
         *,
@@ -282,11 +286,11 @@ class Upkeep:
     ) -> Iterator[tuple[Partition, T]]:
         survey = Survey.load(self.store, self.cluster_id, job)
         begin(survey)
-        yield from self._iter_due_work(survey, tended, asks, look)
+        yield from self._iter_due_work(survey, job_result, asks, look)
         survey.store_if_changed()
 
     def _iter_due_work(
-        self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: FindWork[T]
+        self, survey: Survey, job_result: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: FindWork[T]
     ) -> Iterator[tuple[Partition, T]]:
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
@@ -298,7 +302,7 @@ class Upkeep:
                 head = self.heads.read_head(self.store, surveyed)
                 work, due_ms = (None, None) if head is None else look(surveyed, head)
             except ReconcilerError as error:
-                tended.record_failure(surveyed.partition, error)
+                job_result.record_failure(surveyed.partition, error)
                 return None
             if work is None:
                 survey.record_due_time(surveyed, due_ms)
@@ -310,7 +314,7 @@ class Upkeep:
                 self.heads.mark_changed(surveyed.partition)
                 yield surveyed.partition, work
 
-    def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
+    def _publish(self, taken: Iterable[Outcome], put_ms: int, job_result: MaintenanceResult) -> None:
         from reconciler.embedded.maintenance.roll import delete_unpublished_objects, publish_rewrite  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
@@ -318,54 +322,54 @@ class Upkeep:
         by_partition: dict[Partition, list[PartitionRewrite]] = {}
         for one in taken:
             if isinstance(one, FailedChore):
-                tended.record_failure(one.partition, one.error)
+                job_result.record_failure(one.partition, one.error)
             elif isinstance(one, PartitionRewrite):
                 by_partition.setdefault(one.partition, []).append(one)
 
-        def publish_partition(of_one: list[PartitionRewrite]) -> list[Gain]:
-            gains: list[Gain | None] = []
+        def publish_partition(of_one: list[PartitionRewrite]) -> list[WorkTotals]:
+            all_totals: list[WorkTotals | None] = []
             for one in of_one:
                 try:
-                    # Otherwise a later rewrite could remove a tombstone before the records that it deletes.
-                    do = delete_unpublished_objects if tended.has_failed(one.partition) else publish_rewrite
-                    gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
+                    # After a failed rewrite, a later one could remove a tombstone before the records that it deletes.
+                    do = delete_unpublished_objects if job_result.has_failed(one.partition) else publish_rewrite
+                    all_totals.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
-                    tended.record_failure(one.partition, error)
-            return [gain for gain in gains if gain is not None]
+                    job_result.record_failure(one.partition, error)
+            return [totals for totals in all_totals if totals is not None]
 
-        for partition, gains in zip(
+        for partition, all_totals in zip(
             by_partition, _map_in_parallel(publish_partition, by_partition.values()), strict=True
         ):
-            for gain in gains:
-                tended.count_work(records=gain.records, stored=gain.bytes, partition=partition)
-                tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
+            for totals in all_totals:
+                job_result.count_work(records=totals.records, stored=totals.bytes, partition=partition)
+                job_result.counts["jobs_cloud_segment_reuploads"] += totals.uploaded
 
     def _publish_uploads(
-        self, uploads: UploadJob, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult
+        self, uploads: UploadJob, taken: Iterable[Outcome], put_ms: int, job_result: MaintenanceResult
     ) -> None:
         from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415 - as above
 
         by_partition: dict[Partition, list[UploadBatch]] = {}
         for one in taken:
             if isinstance(one, FailedChore):
-                tended.record_failure(one.partition, one.error)
+                job_result.record_failure(one.partition, one.error)
             elif isinstance(one, UploadBatch):
                 by_partition.setdefault(one.partition, []).append(one)
 
-        def publish_partition(of_one: list[UploadBatch]) -> Gain | None:
+        def publish_partition(of_one: list[UploadBatch]) -> WorkTotals | None:
             try:
                 return uploads.publish_uploads(of_one, put_ms=put_ms)
             except ReconcilerError as error:
-                tended.record_failure(of_one[0].partition, error)
+                job_result.record_failure(of_one[0].partition, error)
                 return None
 
-        for partition, gain in zip(
+        for partition, totals in zip(
             by_partition, _map_in_parallel(publish_partition, by_partition.values()), strict=True
         ):
-            if gain is not None:
-                tended.count_work(records=gain.records, stored=gain.bytes, partition=partition)
-                tended.counts["segment_uploads_total"] += gain.uploaded
-                tended.counts["uploaded_bytes"] += gain.bytes
+            if totals is not None:
+                job_result.count_work(records=totals.records, stored=totals.bytes, partition=partition)
+                job_result.counts["segment_uploads_total"] += totals.uploaded
+                job_result.counts["uploaded_bytes"] += totals.bytes
 
 
 def _has_uploads(policy: CleanupPolicy) -> bool:
@@ -389,46 +393,46 @@ SCRUB_INTERVAL_MS: Final = 24 * 60 * 60 * 1000
 """Scrub interval of a partition: object storage rarely loses objects, and listings cost."""
 
 
-def scrub_cluster(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Scrub due manifests, or all with `is_named`, and refresh topic descriptions.
+def scrub_cluster(upkeep: Upkeep, *, ignores_interval: bool = False) -> MaintenanceResult:
+    """Scrub due manifests, or all with `ignores_interval`, and refresh topic descriptions.
 
     They are due once a day. Unrepaired faults are errors; `records` and `bytes` count new uploads.
     """
-    tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
+    job_result, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
     if remote is None or read_property(remote.properties, ENABLED) != "true":
-        return tended
+        return job_result
     check_storage(remote.storage, catalog.cluster.storage_id)
     with upkeep.tidying.run_job("scrub", remote.properties) as may_tidy:
-        _ScrubJob(upkeep, remote, catalog, tended).run(may_tidy, is_named=is_named)
-    return tended
+        _ScrubJob(upkeep, remote, catalog, job_result).run(may_tidy, ignores_interval=ignores_interval)
+    return job_result
 
 
 class _ScrubJob:
-    def __init__(self, upkeep: Upkeep, remote: RemoteTier, catalog: Catalog, tended: MaintenanceResult) -> None:
+    def __init__(self, upkeep: Upkeep, remote: RemoteTier, catalog: Catalog, job_result: MaintenanceResult) -> None:
         self._upkeep = upkeep
         self._remote = remote
         self._catalog = catalog
-        self._tended = tended
+        self._job_result = job_result
 
-    def run(self, may_tidy: Callable[[], bool], *, is_named: bool) -> None:
+    def run(self, may_tidy: Callable[[], bool], *, ignores_interval: bool) -> None:
         upkeep, now_ms = self._upkeep, self._upkeep.now_ms()
         survey = Survey.load(upkeep.store, upkeep.cluster_id, "scrub")
         done_ms: dict[str, int] = dict(survey.notes.get("done_ms", {}))
-        if is_named:
+        if ignores_interval:
             survey.rows.clear()
         due = list(survey.find_due_partitions(self._catalog, upkeep.heads, self._is_wanted, now_ms=now_ms))
 
         def scrub_if_due(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
             next_ms = done_ms.setdefault(surveyed.key, now_ms - _compute_phase_ms(surveyed.key)) + SCRUB_INTERVAL_MS
-            if next_ms > now_ms and not is_named:
+            if next_ms > now_ms and not ignores_interval:
                 survey.record_due_time(surveyed, next_ms)
                 return None
             if upkeep.is_stopped() or not may_tidy():
                 return None
             return self._scrub_partition(surveyed)
 
-        topics = {name for name in self._catalog.topics if is_named and upkeep.is_wanted(name)}
+        topics = {name for name in self._catalog.topics if ignores_interval and upkeep.is_wanted(name)}
         for surveyed, findings in zip(due, map_in_parallel(scrub_if_due, due, name="scrub"), strict=True):
             if findings is not None:
                 topics.add(surveyed.partition.full_name)
@@ -442,7 +446,7 @@ class _ScrubJob:
         self._refresh_descriptions(sorted(topics))
 
     def _refresh_descriptions(self, full_names: list[str]) -> None:
-        now = self._upkeep.catalog.read()  # Topics may have been deleted since.
+        now = self._upkeep.catalog.read()  # Some topics may have been deleted during the scrub.
 
         def describe_topic(full_name: str) -> ReconcilerError | None:
             try:
@@ -456,7 +460,7 @@ class _ScrubJob:
             full_names, map_in_parallel(describe_topic, full_names, name="describe"), strict=True
         ):
             if error is not None:
-                self._tended.record_failure(full_name, error)
+                self._job_result.record_failure(full_name, error)
 
     def _is_wanted(self, full_name: str, policy: CleanupPolicy) -> bool:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)
@@ -473,17 +477,17 @@ class _ScrubJob:
             )
             return scrub.scrub_partition(head)
         except ReconcilerError as error:
-            self._tended.record_failure(partition, error)
+            self._job_result.record_failure(partition, error)
             return None
 
     def _count_findings(self, surveyed: SurveyedPartition, findings: list[ScrubFinding]) -> None:
         for finding in findings:
             if not finding.is_mended:
-                self._tended.record_failure(surveyed.partition, finding.error)
+                self._job_result.record_failure(surveyed.partition, finding.error)
         if findings:
-            self._tended.counts["anomalies"] += len(findings)
+            self._job_result.counts["anomalies"] += len(findings)
         mended = [finding for finding in findings if finding.is_mended]
-        self._tended.count_work(
+        self._job_result.count_work(
             records=sum(finding.records for finding in mended), stored=sum(finding.bytes for finding in mended)
         )
 
@@ -516,7 +520,6 @@ class MergePlanner:
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
         self._before = survey.notes.get("settled", {})
-        # Drop results of deleted topics.
         self._settled = {key: settled for key, settled in self._before.items() if key in survey.rows}
         survey.notes.update(limits=judged, settled=self._settled)
 

@@ -19,7 +19,7 @@ from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
 from reconciler.embedded.segments.retention import iter_live_entries
-from reconciler.embedded.segments.rewrites import Gain, Replacement
+from reconciler.embedded.segments.rewrites import Replacement, WorkTotals
 from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
     RemoteRewrite,
@@ -58,7 +58,7 @@ def finish_rewrites(
     now = catalog.read()
     closed = {
         topic.id for topic in now.topics.values() if is_closed(topic)
-    }  # Only its migration may change a closed topic.
+    }  # Only the migration that closed a topic may change it.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
     names = map_names_by_id(now, marked)
     keys = {topic_id: find_topic_kms_key(now, name) for topic_id, name in names.items()}
@@ -73,7 +73,7 @@ def finish_rewrites(
     def unmark(draft: Draft) -> None:
         moved = map_names_by_id(draft, done)
         for topic_id in done:
-            # A topic whose key changed again keeps its mark.
+            # A topic keeps its mark if its key changed again during the rewrite.
             is_right = topic_id not in moved or find_topic_kms_key(draft, moved[topic_id]) == keys.get(topic_id)
             if is_right and topic_id in draft.rewrites:
                 draft.put_rewrite(topic_id, None)
@@ -93,7 +93,7 @@ def _rewrite_partition(
         if head.writer == NOBODY:
             return False
         try:
-            # A page that retention split references deleted parts.
+            # Only live entries are read, since a page that retention split still references deleted parts.
             others = [entry for entry in iter_live_entries(store, head) if entry.kms_key_id != kms_key_id]
             for at in range(0, len(others), OBJECTS_PER_SWAP):
                 if is_stopped():
@@ -103,7 +103,7 @@ def _rewrite_partition(
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
-        if not others and _store_kms_key(store, partition, head, kms_key_id):
+        if not others and _store_kms_key_if_uniform(store, partition, head, kms_key_id):
             return True
     return False
 
@@ -125,8 +125,7 @@ def _replace_parts(store: ObjectStore, partition: Partition, entries: Sequence[E
     publish_local(store, written, put_ms=put_ms, now_ms=store.read_clock_ms)
 
 
-def _store_kms_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
-    """Store the KMS key in the head if all entries have it; return whether they do."""
+def _store_kms_key_if_uniform(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}
@@ -149,7 +148,7 @@ def publish_rewrite(
     *,
     put_ms: int,
     now_ms: Callable[[], int],
-) -> Gain | None:
+) -> WorkTotals | None:
     """Publish a rewrite in object storage, then locally; then delete the replaced objects.
 
     If the remote rewrite fails, nothing is published (`None`), and the written objects are deleted. The oldest was
@@ -160,21 +159,25 @@ def publish_rewrite(
     """
     if rewritten.remote is None or remote is None:
         return publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
-    remote_gain: Gain | None = None
+    remote_totals: WorkTotals | None = None
     written = list_object_keys(key for one in rewritten.remote.replacements for key in one.written)
     check_writes_visible(remote.storage, written, by=rewritten.written_by)
     try:
-        remote_gain = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
+        remote_totals = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
-        if remote_gain is None:
+        if remote_totals is None:
             _delete_unpublished_local(store, rewritten)
-    if remote_gain is None or rewritten.compacted_to is None:
-        return remote_gain
-    local_gain = publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
+    if remote_totals is None or rewritten.compacted_to is None:
+        return remote_totals
+    local_totals = publish_local(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     return (
-        remote_gain
-        if local_gain is None
-        else Gain(remote_gain.records + local_gain.records, remote_gain.bytes + local_gain.bytes, remote_gain.uploaded)
+        remote_totals
+        if local_totals is None
+        else WorkTotals(
+            remote_totals.records + local_totals.records,
+            remote_totals.bytes + local_totals.bytes,
+            remote_totals.uploaded,
+        )
     )
 
 

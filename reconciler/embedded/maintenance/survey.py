@@ -1,6 +1,7 @@
 """Find the partitions that need a job, and store the results of a pass.
 
-`runner/<job>.json.gz` stores each head's hint, a fingerprint of its topic's configs, and when to check it again.
+`runner/<job>.json.gz` stores each head's hint (its listed version), a fingerprint of its topic's configs, and when to
+check it again.
 Without this file a pass reads every head.
 """
 
@@ -41,7 +42,7 @@ def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], di
         check_shape(content, {"format": str, "rows": {str: list}, "notes?": dict})
         return (content["rows"], content.get("notes", {})) if content["format"] == _FORMAT else ({}, {})
     except (OSError, EOFError, zlib.error, ValueError, TypeError):
-        return {}, {}  # Everything is checked again.
+        return {}, {}
 
 
 def store_results(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
@@ -136,9 +137,9 @@ class Survey:
             topic_id, number = parse_head_key(key)
             name = names.get(topic_id)
             if name is None:
-                continue  # The topic is being deleted.
+                continue  # The head's topic is being deleted.
             if is_closed(catalog.topics[name]) or catalog.topics[name].replica is not None:
-                continue  # Its migration or the source's cluster maintains it.
+                continue  # The migration, or the source's cluster, maintains this partition.
             if topic_id not in policies:
                 policy = read_cleanup_policy(catalog, name, self.cluster_id)
                 policies[topic_id] = (policy, _fingerprint(policy)) if is_wanted(name, policy) else None
@@ -156,7 +157,7 @@ class Survey:
 
     def record_due_time(self, surveyed: SurveyedPartition, due_ms: int | None) -> None:
         """Record that nothing is due before `due_ms` unless the head changes."""
-        if not surveyed.is_changed:  # A changed head's hint is unknown.
+        if not surveyed.is_changed:  # If this pass changed the head, the listed hint is outdated.
             self._kept[surveyed.key] = [surveyed.hint, _fingerprint(surveyed.policy), due_ms]
 
     def store_if_changed(self) -> None:
@@ -202,16 +203,16 @@ class MaintenanceResult:
         self.records += records
         self.bytes += stored
 
-    def record_failure(self, tended: Partition | str, error: ReconcilerError) -> None:
+    def record_failure(self, failed_item: Partition | str, error: ReconcilerError) -> None:
         """Count a failed partition or named item. Thread-safe.
 
         A topic of another cluster is reported once.
         """
         is_lost = isinstance(error, OwnershipLostError)
-        where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)
+        where = failed_item if isinstance(failed_item, str) else failed_item.full_name if is_lost else str(failed_item)
         error.add_subject(where)
         with self._lock:
-            self._failed.add(tended)
+            self._failed.add(failed_item)
             if is_lost and where in self.lost:
                 return
             if is_lost:

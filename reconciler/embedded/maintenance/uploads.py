@@ -25,7 +25,7 @@ from reconciler.embedded.maintenance.chores import Chore
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
-from reconciler.embedded.segments.rewrites import Gain
+from reconciler.embedded.segments.rewrites import WorkTotals
 from reconciler.embedded.tiered.remote_retention import must_truncate, truncate_manifest
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploaded_records
 from reconciler.embedded.tiered.upload import (
@@ -102,7 +102,7 @@ class UploadJob:
         return list(_group_segments(surveyed.partition, runs, head.local_start)) or None, None
 
     def update_connection_share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
-        """Set the uploads' share of connections, once per interval; return gauges."""
+        """Set the uploads' share of connections, once per interval; return gauges by name."""
         controller = BacklogController.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
@@ -115,7 +115,7 @@ class UploadJob:
         connections.share = compute_connections(noted["shares"], connections.limit)
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
-    def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
+    def publish_uploads(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> WorkTotals | None:
         """Publish a partition's uploads in one swap, oldest first; delete unpublished ones.
 
         The first was written at `put_ms`. Return `None` if nothing was published.
@@ -124,7 +124,7 @@ class UploadJob:
             OwnershipLostError: Another cluster owns the partition.
         """
         newest = max(uploads, key=lambda one: one.epochs[-1][0])
-        # Uploads from before a truncation may have removed records.
+        # A truncation may have removed records of uploads with older epochs.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
             check_writes_visible(self.remote.storage, one.keys, by=one.uploaded_by)
@@ -139,7 +139,7 @@ class UploadJob:
             if newest.epochs[-1][0] < known or any(
                 epoch > known and first < manifest.end for epoch, first in newest.epochs
             ):
-                return None  # The log was truncated since.
+                return None  # The log was truncated after the upload.
             named.extend(_iter_contiguous(current, manifest.end))
             if not named:
                 return None
@@ -164,7 +164,7 @@ class UploadJob:
         self._update_head(newest.partition, None, after, newest.tiering)
         entries = [entry for one in named for entry in one.entries]
         stored = sum(entry.bytes for entry in entries)
-        return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
+        return WorkTotals(sum(entry.digest.records for entry in entries), stored, len(entries))
 
     def _read_agreeing_tiers(
         self, partition: Partition, tiering: TopicTiering, head: Head
@@ -196,7 +196,6 @@ class UploadJob:
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
     def _update_head(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
-
         def set_uploaded(current: Head) -> Head | None:
             if must_truncate(manifest, current):
                 return None

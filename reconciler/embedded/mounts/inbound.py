@@ -74,7 +74,7 @@ class InboundSteps:
         with suppress_if_overtaken(self.context.catalog, self.number, self.migration):
             lost = self._run_state(state)
         if lost is not None:
-            raise lost  # The migration is complete, but without these topics.
+            raise lost  # The migration is complete, but without the lost topics.
 
     def _run_state(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
@@ -212,7 +212,7 @@ class InboundSteps:
         run_in_parallel(
             lambda number: self._make_head((topic.topic_id, number), manifests[number], key), manifests, name="mount"
         )
-        self._check_exists(topic.topic_id, source.partitions)
+        self._remove_heads_if_deleted(topic.topic_id, source.partitions)
         staying_out = self._restore_groups(topic.topic_id, source)
         for stream, last in source.streams.items():
             means.may_go_on()
@@ -245,8 +245,7 @@ class InboundSteps:
         check_current(catalog, self.number, self.migration)
         return catalog
 
-    def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """Delete the new heads if the topic was deleted before they existed."""
+    def _remove_heads_if_deleted(self, topic_id: str, partitions: int) -> None:
         if topic_id not in {topic.id for topic in self.context.catalog.read().topics.values()}:
             for number in range(partitions):
                 remove_partition(self.context.store, topic_id, number)

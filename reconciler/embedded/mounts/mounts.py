@@ -175,7 +175,7 @@ class Mounts:
         return list_migrations(self.cluster.catalog.read())
 
     def ask(self, migration: int, verb: str) -> MigrationEntry:
-        """Request `prepare`, `execute`, `finish`, `cancel` or `delete`; return the changed migration."""
+        """Apply `prepare`, `execute`, `finish`, `cancel` or `delete`; return the changed migration."""
         answers: list[MigrationEntry] = []
 
         def decide(draft: Draft) -> None:
@@ -314,7 +314,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
         replace(mounts, may_go_on=bound).drive(migration)
     except UserError as error:
         if mounts.cluster.remote is None:
-            raise  # Undoing needs object storage too.
+            raise  # The migration cannot be undone without object storage.
         try:
             is_undone = _undo_if_possible(mounts, migration, is_overdue=isinstance(error, OverdueError))
         except RetryableError as trouble:
@@ -331,7 +331,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
 
 @dataclass(frozen=True)
 class _TimeoutCheck:
-    """A `may_go_on` that raises `OverdueError` after the timeout while undoing is possible."""
+    """A `may_go_on` that raises `OverdueError` while undoing is possible."""
 
     mounts: Mounts
     migration: int

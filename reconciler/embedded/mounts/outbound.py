@@ -1,6 +1,6 @@
 """Unmount: the steps of an outbound migration.
 
-`preparing` uploads records while clients continue. `executing` seals every head, aborts open transactions, and uploads
+`preparing` uploads records while clients continue. `executing` closes (seals) every head, aborts transactions, uploads
 the remaining records. Both check that all referenced objects exist, and upload lost ones again. `cut_over` writes the
 topic's description, releases the manifests, marks the topic as detached, and then removes it here. If the cluster is
 lost before the removal, the topic can be mounted.
@@ -93,25 +93,25 @@ class TopicFlush:
             if done == rounds:
                 break
             self.upkeep.may_go_on()
-            tended, partitions = MaintenanceResult(), list(self._iter_partitions())
+            job_result, partitions = MaintenanceResult(), list(self._iter_partitions())
             if chores := _flatten(
                 map_in_parallel(lambda one: uploads.find_due_chores(*one)[0], partitions, name="flush")
             ):
-                self.upkeep.upload_all(uploads, chores, tended, self.spread)
+                self.upkeep.upload_all(uploads, chores, job_result, self.spread)
             elif chores := _flatten(
                 map_in_parallel(lambda one: _find_outdated(uploads, *one), partitions, name="flush")
             ):
-                self.upkeep.reupload_all(chores, tended, self.spread)
+                self.upkeep.reupload_all(chores, job_result, self.spread)
             else:
                 break
-            for error in tended.errors:
+            for error in job_result.errors:
                 raise error
-            if not tended.partitions:
+            if not job_result.partitions:
                 message = f"topic {self.full_name}: none of {len(chores)} uploads was recorded"
                 raise RetryableError(
                     message, hint="Another process uploads it, or uploads were switched off: try again."
                 )
-            stored += tended.bytes
+            stored += job_result.bytes
         return stored
 
     def finish_manifests(self) -> Mapping[int, Manifest]:
@@ -177,7 +177,7 @@ class TopicFlush:
 
         manifest = swap(place, end) or read_manifest(self.remote.storage, place)
         if manifest is None or manifest.end != head.end:
-            # A newer tiered epoch rejects the swap.
+            # The swap fails under a newer tiered epoch.
             problem = (
                 "is not there" if manifest is None else f"ends at {manifest.end}, under a tiered epoch we do not know"
             )
@@ -266,20 +266,20 @@ class OutboundSteps:
             case MigrationState.PREPARING:
                 for topic in self._list_attached_topics():
                     self._upload_topic(topic, _ROUNDS)
-                    self._upload_lost_objects(topic)  # Report losses while clients can still write.
+                    self._upload_lost_objects(topic)  # Losses are reported while clients can still write.
                 self._commit_state(MigrationState.PREPARED)
             case MigrationState.EXECUTING:
                 self._for_each_topic(lambda topic: self._end_transactions(self._seal_heads(topic)))
                 self._finish_offsets()
                 self._for_each_topic(self._upload_topic)
                 self._for_each_topic(lambda topic: self._make_flush(topic).finish_manifests())
-                self._for_each_topic(self._upload_lost_objects)  # Later, lost objects cannot be uploaded again.
+                self._for_each_topic(self._upload_lost_objects)  # The next state removes the local copies.
                 self._commit_state(MigrationState.EXECUTED)
             case MigrationState.CUT_OVER:
                 self._for_each_topic(self._detach_if_owned)
                 self._commit_state(MigrationState.FINISHED)
             case MigrationState.CANCELING:
-                self._commit_state(MigrationState.CANCELLED)  # The next append to a partition removes its seal.
+                self._commit_state(MigrationState.CANCELLED)  # Heads stay sealed until the next append to each.
             case _:
                 pass
 
@@ -329,7 +329,7 @@ class OutboundSteps:
 
     def _end_transactions(self, opened: OpenTransactions) -> None:
         means = self.context
-        self._check_current()  # After a cancellation, producers may open new transactions.
+        self._check_current()  # After a cancellation, open transactions may be new and must stay.
         for transactional_id, epoch in sorted(opened):
             means.may_go_on()
             abort_transaction(means.store, transactional_id, epoch)
@@ -406,7 +406,6 @@ class OutboundSteps:
         check_current(self.context.catalog.read(), self.number, self.migration)
 
     def _is_mounted_elsewhere(self, location: TopicLocation) -> bool:
-        """Whether a later migration detached or mounted the topic."""
         ownership = read_ownership(self.context.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False

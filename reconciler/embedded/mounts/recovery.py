@@ -67,7 +67,7 @@ def create_remote_head(
         register.swap(None, spill.spill_entries(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
         current = register.read()
-        if current is None or mark not in current.marks:  # A head without this mark is another process's.
+        if current is None or mark not in current.marks:  # Another process created the head.
             store.delete([*(entry.key for entry in fetched), *spill.used_keys])
 
 
@@ -138,7 +138,7 @@ class TopicRecovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging may have deleted the object.
+                # Retention or merging may have deleted the object, so the manifest is read again.
                 if error.key in missed:
                     raise self._lost_object_error(number, error) from error
                 missed.add(error.key)
@@ -196,7 +196,6 @@ class TopicRecovery:
     def _publish_copies(
         self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
     ) -> Manifest | None:
-        """Publish the manifest of the copies unless one exists; delete unreferenced copies."""
         made = Manifest(
             self.cluster_id,
             start=source_manifest.start,
@@ -277,7 +276,7 @@ class Recoveries:
         if tiering is None:
             raise UserError(f"topic {full_name} recovers and is not tiered", hint="Delete it, and recover it again.")
         source = find_topic_at(remote.storage, TopicLocation.parse(location))
-        partitions = min(source.partitions, topic.partitions)  # The source may have got more partitions.
+        partitions = min(source.partitions, topic.partitions)  # Partitions added to the source later are ignored.
         recovery = TopicRecovery(
             self.store,
             remote.storage,

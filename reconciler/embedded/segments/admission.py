@@ -86,7 +86,7 @@ def admit_batch(batch: pa.RecordBatch, rules: AppendRules, now_ms: int) -> pa.Re
 
 
 def _check_sizes(batch: pa.RecordBatch, rules: AppendRules) -> None:
-    # A batch that is small enough has no record that is too large.
+    # A batch within the limit of one record has no record above it.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
@@ -257,7 +257,7 @@ def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None 
         elif index >= 0 and field.name != "timestamp_type":
             column = records.column(index)
             if field.name == "headers":
-                _check_headers(topic, column)  # The cast's own error would not name the header.
+                _check_headers(topic, column)  # Arrow's own error would not name the header.
             columns.append(_cast_column(topic, field, column))
         else:
             columns.append(_build_null_column(field, records.num_rows))
@@ -283,7 +283,7 @@ def _cast_column(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.
     if column.type == field.type and not (column.null_count and not field.nullable):
         return column
     try:
-        # Drop fractions of a millisecond.
+        # `safe=False` drops fractions of a millisecond.
         times = pa.types.is_temporal(column.type)
         cast = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
         return cast if field.nullable else pc.coalesce(cast, pa.scalar([], field.type))

@@ -2,7 +2,7 @@
 
 To fence a writer, a caller commits its successor to the catalog, then swaps the topic's heads to the next epoch.
 Appends that read an earlier head fail. An append to an unsettled head reads the catalog before it is acknowledged, and
-settles the head. Migrations seal heads in the same way; after a cancellation, the next append removes the seal.
+settles the head. Migrations close (seal) heads in the same way; after a cancellation, the next append opens them.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     held = register.update(seal, mark=create_mark(), raises_epoch=True)
     if held is None:
         return
-    delete_named(store, parse_head_unchecked(store, register.key, held.value))
+    delete_referenced_objects(store, parse_head_unchecked(store, register.key, held.value))
     store.delete([register.key])
 
 
-def delete_named(store: ObjectStore, held: PagedEntries) -> None:
+def delete_referenced_objects(store: ObjectStore, held: PagedEntries) -> None:
     """Delete all objects that a head or manifest references, lower pages first."""
     store.delete(entry.key for entry in iter_all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(iter_all_pages(store, held, skips_missing=True)):
@@ -140,7 +140,7 @@ class RecentHeads:
                 self._heads.popitem(last=False)
 
     def append_in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
-        """Wait until another thread has done the append, or do all waiting ones.
+        """Wait in the queue `line` until another thread has done the append, or do all waiting ones.
 
         Raises:
             UnansweredError: Another thread took too long.
@@ -228,7 +228,7 @@ class AppendGate:
         spill = PageWriter(self.store, self.topic_id, partition)
         keys = AppendEncryption(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
-        # If the update raises, the current head is unknown.
+        # The cached head is dropped, since an update that raises may still succeed.
         self.recent.put(register.key, None)
         tried: list[_SwapAttempt] = []
 
@@ -247,7 +247,7 @@ class AppendGate:
             change, mark=group.mark, patience_s=group.patience_s, known=None if recent is None else recent.held
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
-            # The answer was lost, so an earlier attempt may have succeeded.
+            # An earlier attempt got no answer, but succeeded; its offsets apply.
             group.extend_head(parse_head(self.store, register.key, held.value), held)
         left = _find_own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
@@ -269,11 +269,10 @@ class AppendGate:
             return head
         self._check_topic(self.catalog.read())
         if head.writer.startswith(SEAL):
-            return replace(
-                head, writer=self.writer, is_settled=True
-            )  # The migration that sealed the head was cancelled.
+            # The catalog allows this writer, so the sealing migration was cancelled.
+            return replace(head, writer=self.writer, is_settled=True)
         if changes_mirroring(head.writer, self.writer):
-            # A process died before it changed this head's writer. If it still runs, this swap fails.
+            # The process that committed this writer died before it changed the head. If it still runs, this swap fails.
             self._clamp_groups(partition, head.end)
             replace_writer(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
@@ -299,7 +298,7 @@ class AppendGate:
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
         elif topic.active_mirror is not None and self.writer == PRODUCERS:
-            # The topic became a mirror, which takes over the head's records.
+            # The topic has become a mirror, so its link takes over the head with the appended records.
             return catalog
         self._check_topic(catalog)
         return catalog
@@ -317,7 +316,7 @@ class AppendGate:
             if current is held:
                 return settled
             is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
-            # The head may have another writer by now.
+            # Another process may have changed the head's writer.
             return (
                 {**current.value, "is_settled": True}
                 if current and is_ours and not current.value["is_settled"]
@@ -343,8 +342,6 @@ def missing_topic_error(full_name: str) -> UserError:
 
 
 class _SharedSwap:
-    """Appends several threads' records to a partition in one swap."""
-
     def __init__(self, wanted: list[PendingAppend]) -> None:
         self._wanted = wanted
         self._refused: dict[int, Exception] = {}
@@ -357,9 +354,8 @@ class _SharedSwap:
         return len(self._wanted) > 1
 
     def extend_head(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
-        """Return the head with all appends; `None` if nothing changes."""
         if held is None:
-            # A new head has one KMS key, so other appends wait for the next swap.
+            # A new head has one KMS key for all entries, so other appends wait.
             del self._wanted[1:]
         self._refused.clear()
         after = head

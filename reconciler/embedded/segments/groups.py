@@ -117,7 +117,7 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
         name, topic = topics.get(topic_id, (topic_id, None))
         partitions = partition + 1 if topic is None else topic.partitions
         if topic is not None and is_closed(topic):
-            check_served(name, topic)  # A migration or recovery would lose the offset.
+            check_served(name, topic)  # The migration or recovery of a closed topic would lose the offset.
         where, committed = f"group {group}: {name}, partition {partition}", _to_committed_offset(value)
         if not 0 <= partition < partitions:
             raise NotFoundError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
@@ -179,7 +179,7 @@ def _commit_if_read(
     register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str
 ) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
-        # Read after the register, to include the topics of new offsets.
+        # The catalog is read after the group, to include the topics of new offsets.
         catalog = read()
         after = parse_group(register, held).with_own(offsets)
         after = after.limit_to_topics(topic.id for topic in catalog.topics.values())

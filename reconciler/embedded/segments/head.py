@@ -55,9 +55,9 @@ def build_link_writer(link_id: str) -> str:
 class Head:
     """A partition's register. `start` is its first offset, `end` the next offset to write.
 
-    `is_settled` means that the catalog, read after the head was created, agreed with it. Until then every append reads
-    the catalog. Fencing commits to the catalog before it lists heads, so either fencing or the append notices the
-    other. A change of writer unsettles the head and raises its epoch.
+    `is_settled` means that the catalog, read after the head was created, agreed with it. Fencing commits to the catalog
+    before it lists heads, so either fencing or the append notices the other. A change of writer unsettles the head and
+    raises its epoch.
     """
 
     writer: str
@@ -93,7 +93,7 @@ class Head:
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
-    def last_cut_epoch(self) -> int:
+    def last_truncation_epoch(self) -> int:
         """Leader epoch of the last truncation; 0 without truncations."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
@@ -162,7 +162,7 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse JSON."""
         if document["source"] is not None:
-            parse_epochs(document["source"])  # Parsed here so that the error names the head.
+            parse_epochs(document["source"])  # The epochs are parsed here, so that an error names the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
@@ -326,7 +326,7 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
     """Let only `writer` append to a partition; return the partition's head.
 
     The catalog must name the writer first; the head's next epoch then fences the previous one. `makes` creates a
-    missing head, which fences a first append. The head becomes unsettled, so the next append reads the catalog.
+    missing head, which fences a first append.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
@@ -337,7 +337,6 @@ def replace_writer(store: ObjectStore, partition: tuple[str, int], writer: str, 
         if held.value["writer"] in {NOBODY, writer}:
             return None
         end = held.value["end"]
-        # Drop an epoch without records.
         epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 

@@ -161,12 +161,12 @@ def read_cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cl
     tiering = find_tiering(catalog, full_name, cluster_id)
     targets = None if tiering is None else tiering.targets
     return CleanupPolicy(
-        # Compaction reads only closed segments, so `max.compaction.lag.ms` limits their age, too.
+        # Compaction reads only closed segments, so `max.compaction.lag.ms` also limits how long one stays open.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # A link that syncs start offsets expires the mirror's records.
+        # If a link syncs start offsets, the mirror expires no records itself.
         deletes="delete" in kinds and not syncs_start_offsets(catalog, catalog.topics[full_name]),
         compacts=compacts,
-        # A tiered topic keeps at least its local targets.
+        # The total limits of a tiered topic are at least its local targets.
         retention_ms=int(value("retention.ms")) if targets is None else _limit_or_unlimited(targets.total_ms),
         retention_bytes=int(value("retention.bytes")) if targets is None else _limit_or_unlimited(targets.total_bytes),
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
@@ -332,17 +332,17 @@ def count_live_bytes(store: ObjectStore, head: Head) -> int:
     """Return the stored bytes that readers see."""
     dead = [
         entry.bytes
-        for page in _iter_cut_pages(store, head.pages, head.start)
+        for page in _iter_leaf_pages_below(store, head.pages, head.start)
         for entry in read_page(store, page)
         if entry.last < head.start
     ]
     return head.stored_bytes - sum(dead)
 
 
-def _iter_cut_pages(store: ObjectStore, pages: Iterable[PageRef], start: int) -> Iterator[PageRef]:
+def _iter_leaf_pages_below(store: ObjectStore, pages: Iterable[PageRef], start: int) -> Iterator[PageRef]:
     for page in pages:
         if page.base < start:
             if page.level:
-                yield from _iter_cut_pages(store, read_pages(store, page), start)
+                yield from _iter_leaf_pages_below(store, read_pages(store, page), start)
             else:
                 yield page

@@ -59,8 +59,8 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """Amounts that were removed or rewritten."""
+class WorkTotals:
+    """Records and stored bytes that were removed or rewritten, and uploaded segments."""
 
     records: int
     bytes: int
@@ -85,15 +85,15 @@ class RunReplacer:
         self.gone_pages: list[str] = []
         """Keys of replaced pages, lower levels first."""
         self._rows = self._open_pages(paged.pages, _RunIndex(self._runs))
-        self.holding = self._match_runs()
+        self.applied = self._match_runs()
         """Replacements whose run is unchanged."""
 
     @property
     def removed_entries(self) -> list[Entry]:
         """Entries that are no longer referenced."""
-        added_keys = {entry.key for replacement in self.holding for entry in replacement.added}
+        added_keys = {entry.key for replacement in self.applied for entry in replacement.added}
         return [
-            entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
+            entry for replacement in self.applied for entry in self._runs[replacement] if entry.key not in added_keys
         ]
 
     def rebuild(self, leaves: WriteLeaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
@@ -101,7 +101,7 @@ class RunReplacer:
 
         Neighbouring opened pages are merged; at most `TAIL` entries move to the head.
         """
-        runs = _RunIndex(self.holding)
+        runs = _RunIndex(self.applied)
         pages: list[PageRef] = []
         loose: list[Entry] = []
         for row in self._rows:
@@ -149,8 +149,6 @@ class RunReplacer:
 
 
 class _RunIndex:
-    """Replacements by offset, without overlaps."""
-
     def __init__(self, replacements: Iterable[Replacement]) -> None:
         self._sorted = sorted(replacements, key=lambda replacement: replacement.base)
         self._lasts = [replacement.last for replacement in self._sorted]
@@ -163,7 +161,7 @@ class _RunIndex:
 
 
 def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
-    """Replace runs; a replacement takes the position of its run's last entry."""
+    """Put each replacement at the position of its run's last entry."""
     after: list[Entry] = []
     for entry in entries:
         replacement = runs.find_at(entry)
@@ -175,7 +173,7 @@ def _replace_runs(entries: Iterable[Entry], runs: _RunIndex) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # Metadata may change under the same key: transactions end, and compaction sets tombstone horizons.
+    # Entries may change under the same key: transactions end, and compaction sets tombstone horizons.
     lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -220,7 +218,6 @@ class AppendEncryption:
             self._mark_rewrite(catalog, find_topic_kms_key(catalog, name))
 
     def _mark_rewrite(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Mark the topic again, since its last rewrite may have missed this head."""
         if self._topic_id in catalog.rewrites:
             return
 

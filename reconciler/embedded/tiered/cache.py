@@ -83,9 +83,9 @@ class CacheTrim:
         for name in by_age:
             if self.is_done:
                 return
-            for file in self._choose_victims(name, segments[name]):
+            for file in self._select_chunks_to_evict(name, segments[name]):
                 self._evict(file)
-            self._forget_index(segments[name])
+            self._evict_orphaned_index(segments[name])
         gone = set(self.evicted)
         for file in sorted(files, key=lambda file: (file.used_ns, file.path)):
             if self.is_done:
@@ -93,7 +93,7 @@ class CacheTrim:
             if file.path not in gone:
                 self._evict(file)
 
-    def _choose_victims(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
+    def _select_chunks_to_evict(self, segment: str, files: list[ListedFile]) -> Iterator[ListedFile]:
         chunks = {int(name): file for file in files if (name := Path(file.path).name).isdecimal()}
         needed = self.needs(segment)
         hydrated = [
@@ -101,9 +101,9 @@ class CacheTrim:
             for start, file in sorted(chunks.items())
         ]
         total = max(len(hydrated), -(-parse_stored_bytes(segment) // self.chunk_bytes))
-        yield from (chunks[file.start] for file in self.rule.choose_victims(hydrated, total))
+        yield from (chunks[file.start] for file in self.rule.select_chunks_to_evict(hydrated, total))
 
-    def _forget_index(self, files: list[ListedFile]) -> None:
+    def _evict_orphaned_index(self, files: list[ListedFile]) -> None:
         gone = set(self.evicted)
         rest = [file for file in files if file.path not in gone]
         if files and len(rest) < len(files) and all(file.path.endswith(".index") for file in rest):
@@ -265,7 +265,6 @@ class CacheSpace:
         return CacheTrim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _find_target(self, size: int, used: CacheUsage) -> CacheUsage | None:
-        """Return the usage to trim to; `None` if the file already fits."""
         target = self._limits.find_trim_target(CacheUsage(used.bytes + size, used.objects + 1))
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
@@ -449,7 +448,7 @@ class ChunkCache:
     def _open_cached(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
-            file.close()  # The chunk was stored with another chunk size.
+            file.close()  # The chunk was cached under another configured chunk size.
             return None
         return file
 
@@ -472,7 +471,7 @@ class ChunkCache:
             return None
 
     def _evict_surplus(self, name: str, chunks: int) -> None:
-        """Evict surplus chunks now, except under the `eager` strategy, which evicts during trims."""
+        """Evict surplus chunks now; the `eager` strategy evicts during trims."""
         most = self._rule.compute_max_chunks(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -482,7 +481,7 @@ class ChunkCache:
             if len(paths) > most:
                 needed = self.needs.count_by_chunk(name)
                 hydrated = [_describe_chunk(path, start, needed) for start, path in sorted(paths.items())]
-                for chunk in self._rule.choose_victims(hydrated, chunks):
+                for chunk in self._rule.select_chunks_to_evict(hydrated, chunks):
                     evict_file(str(paths[chunk.start]))
 
     def _get_pending_readers(self, segment: str) -> Mapping[int, int]:
@@ -493,7 +492,6 @@ class ChunkCache:
 
 
 def _hold_range(path: str, file: CachedFile, span: ByteSpan) -> HeldBytes | None:
-    """Hold cached bytes; evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)

@@ -381,7 +381,7 @@ class EvictionRule:
         """Return how many of a segment's `chunks` may be cached."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
-    def choose_victims(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
+    def select_chunks_to_evict(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
         """Return a segment's chunks to evict, in order; those that a reader has open stay.
 
         `eager` evicts all; `capped` evicts surplus chunks; `predictive` evicts surplus chunks with the fewest pending

@@ -118,7 +118,8 @@ class MetadataWriter:
         replaces damaged ones.
         """
         register = open_metadata_register(self.storage, self.cluster_id)
-        held = self._read_register(register)  # Processes that read the register later have newer contents.
+        # If another process stores newer contents after this read, the swap fails.
+        held = self._read_register(register)
         listed = {listing.key: listing.size for listing in self.storage.list(build_metadata_prefix(self.cluster_id))}
         before = {} if held is None else self._find_intact_parts(parse_parts(held), listed, checks=checks)
         done = MetadataUpdate()
@@ -126,7 +127,7 @@ class MetadataWriter:
         mark = _compute_mark(groups)
         known = before.get(GROUPS_PART)
         read = None if known is not None and known.mark == mark else self._read_groups(groups, known, done)
-        # The catalog is read last, to include the groups' topics.
+        # The catalog is read after the groups, to include the topics of new offsets.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
@@ -139,7 +140,7 @@ class MetadataWriter:
         parts = before | self._write_changed(contents, before)
         done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
         if GROUPS_PART in parts:
-            # Without a mark the next update reads all changed groups again.
+            # If a group was unreadable, the empty mark makes the next update read changed groups again.
             parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark="" if done.errors else mark)
         if done.written:
             self._publish(register, held, catalog, parts, set(listed), done)
@@ -255,7 +256,7 @@ class MetadataWriter:
             register.swap(held, value, mark=mark)
         except LostRaceError:
             now = self._read_register(register)
-            if now is None or mark not in now.marks:  # The mark shows that the swap succeeded.
+            if now is None or mark not in now.marks:  # If the swap succeeded, the register has its mark.
                 self.storage.delete(written)
                 done.written.clear()
             return
@@ -309,5 +310,4 @@ def _drop_operation(topic: TopicEntry) -> TopicEntry:
 
 
 def _may_store_property(key: str, value: str) -> bool:
-    """Whether a property may be stored; secrets only as references."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -28,7 +28,7 @@ from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import TAIL, Head, PageWriter, Partition, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_live_entries, iter_segments
-from reconciler.embedded.segments.rewrites import Gain, Replacement, RunReplacer
+from reconciler.embedded.segments.rewrites import Replacement, RunReplacer, WorkTotals
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.runtime.effects import build_process_id
@@ -58,13 +58,13 @@ class RemoteRewrite:
     learned_to: int = 0
     """End of the offsets that a compaction searched for superseding records."""
 
-    def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Return what a compaction removed, or another rewrite replaced."""
-        before = list(holding)
+    def sum_work(self, applied: Iterable[Replacement]) -> WorkTotals:
+        """Return the amounts that a compaction removed, or another rewrite replaced."""
+        before = list(applied)
         after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
         stored = sum(replacement.bytes for replacement in before) - sum(entry.bytes for entry in after)
-        return Gain(records, stored, sum(len(replacement.added) for replacement in before))
+        return WorkTotals(records, stored, sum(len(replacement.added) for replacement in before))
 
 
 def list_object_keys(segments: Iterable[str]) -> list[str]:
@@ -86,7 +86,7 @@ def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Repla
 
 def publish_remote(
     storage: ObjectStore, rewrite: RemoteRewrite, *, put_ms: int, now_ms: Callable[[], int]
-) -> Gain | None:
+) -> WorkTotals | None:
     """Publish a rewrite by one swap, then delete the replaced segments; return `None` if nothing was published.
 
     The oldest object was written at `put_ms`.
@@ -97,13 +97,13 @@ def publish_remote(
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
     change = _ManifestRewrite(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
     after = retry_if_missing(lambda: swap(rewrite.partition, change))
-    holding = () if after is None else change.holding
-    dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
+    applied = () if after is None else change.applied
+    dropped = (key for one in rewrite.replacements if one not in applied for key in one.written)
     storage.delete([*change.list_superfluous_pages(after), *list_object_keys(dropped)])
     if after is None:
         return None
     delete_manifest_garbage(swap, rewrite.partition, after.garbage)
-    return rewrite.sum_gain(holding)
+    return rewrite.sum_work(applied)
 
 
 class _ManifestRewrite:
@@ -113,21 +113,21 @@ class _ManifestRewrite:
         self._is_stale = is_stale
         self._spill = ManifestSpill(storage, rewrite.partition, rewrite.tiering.spill_bytes)
         self._gone_pages: list[str] = []
-        self.holding: tuple[Replacement, ...] = ()
+        self.applied: tuple[Replacement, ...] = ()
 
     def __call__(self, manifest: Manifest) -> Manifest | None:
         if self._is_stale():
             return None
         rebuilding = RunReplacer(self._storage, manifest, manifest.start, self._rewrite.replacements)
-        self.holding, self._gone_pages = rebuilding.holding, rebuilding.gone_pages
-        is_all = len(self.holding) == len(self._rewrite.replacements)
-        if not self.holding or (self._rewrite.is_whole and not is_all):
+        self.applied, self._gone_pages = rebuilding.applied, rebuilding.gone_pages
+        is_all = len(self.applied) == len(self._rewrite.replacements)
+        if not self.applied or (self._rewrite.is_whole and not is_all):
             return None
         if self._rewrite.is_whole and manifest.epochs[-1][0] > self._rewrite.epoch:
             return None
         pages, entries = rebuilding.rebuild(self._write_leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.removed_entries))
-        # A truncation may need this offset before the head stores it.
+        # A truncation may need `learned` before the head stores `compacted_to`.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
@@ -225,14 +225,16 @@ class PartitionRewrite:
         added = (entry for replacement in self.replacements for entry in replacement.added if entry.key in written)
         return all(entry.kms_key_id == kms_key_id for entry in added)
 
-    def sum_gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Return what the applied replacements removed or rewrote."""
-        before = [replacement for replacement in holding if replacement.written or self.compacted_to is not None]
+    def sum_work(self, applied: Iterable[Replacement]) -> WorkTotals:
+        """Return the amounts that applied replacements removed or rewrote."""
+        before = [replacement for replacement in applied if replacement.written or self.compacted_to is not None]
         after = (
             [entry for replacement in before for entry in replacement.added] if self.compacted_to is not None else []
         )
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
-        return Gain(records, sum(replacement.bytes for replacement in before) - sum(entry.bytes for entry in after))
+        return WorkTotals(
+            records, sum(replacement.bytes for replacement in before) - sum(entry.bytes for entry in after)
+        )
 
 
 @contextmanager
@@ -248,14 +250,14 @@ def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
 
 def publish_local(
     store: ObjectStore, rewritten: PartitionRewrite, *, put_ms: int, now_ms: Callable[[], int]
-) -> Gain | None:
+) -> WorkTotals | None:
     """Publish rewritten parts by one swap, then delete replaced objects; return `None` if nothing was published.
 
     The oldest object was written at `put_ms`.
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # All attempts share pages, since an unanswered swap may succeed.
+    pages: dict[bytes, PageRef] = {}  # Attempts share pages, since one without an answer may have succeeded.
 
     def rewrite_head(head: Head) -> Head | None:
         nonlocal change
@@ -270,12 +272,12 @@ def publish_local(
 
     if not swap_head(store, rewritten.partition, rewrite_head):
         change = None
-    holding = () if change is None else change.holding
+    applied = () if change is None else change.applied
     named = () if change is None else change.written
-    dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
+    dropped = [key for one in rewritten.replacements if one not in applied for key in one.written]
     unnamed = [page.key for page in pages.values() if page.key not in named]
     store.delete([*(() if change is None else change.list_superfluous_keys), *unnamed, *dropped])
-    return None if change is None else rewritten.sum_gain(holding)
+    return None if change is None else rewritten.sum_work(applied)
 
 
 class _HeadRewrite:
@@ -286,7 +288,7 @@ class _HeadRewrite:
         self._head = head
         self._spill = PageWriter(store, rewritten.partition.topic_id, rewritten.partition.number, pages)
         self._rebuilding = RunReplacer(store, head, head.local_start, rewritten.replacements)
-        self.holding = self._rebuilding.holding
+        self.applied = self._rebuilding.applied
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -299,11 +301,11 @@ class _HeadRewrite:
     def build_head(self) -> Head | None:
         compacted_to = self._rewritten.compacted_to
         if compacted_to is None:
-            return self._rebuild_head() if self.holding else None
-        is_whole = len(self.holding) == len(self._rewritten.replacements)
-        if not is_whole or compacted_to > self._head.end or self._head.last_cut_epoch > self._rewritten.epoch:
+            return self._rebuild_head() if self.applied else None
+        is_whole = len(self.applied) == len(self._rewritten.replacements)
+        if not is_whole or compacted_to > self._head.end or self._head.last_truncation_epoch > self._rewritten.epoch:
             return None
-        head = self._rebuild_head() if self.holding else self._head
+        head = self._rebuild_head() if self.applied else self._head
         return replace(head, compacted_to=max(head.compacted_to, compacted_to))
 
     def _rebuild_head(self) -> Head:

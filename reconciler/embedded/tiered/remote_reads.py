@@ -23,9 +23,9 @@ from reconciler.embedded.segments.parts import (
     EVERYTHING,
     RangedFile,
     check_part,
-    find_groups_within,
     find_offset_in_file,
     find_offset_since,
+    find_row_groups_within,
     read_open_part,
     read_part,
     translate_damage,
@@ -52,16 +52,18 @@ _FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then 
 class OpenSegment:
     """A remote segment opened by one reader. Not thread-safe."""
 
-    def __init__(self, machine: MachineCache, piece: LogPiece, on_step: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, machine: MachineCache, part_range: PartRange, on_step: Callable[[], None] = lambda: None
+    ) -> None:
         """Open a segment; `on_step` is called before each wait for a chunk."""
-        self.piece = piece
+        self.part_range = part_range
         self._machine = machine
         self._on_step = on_step
-        self._source = CacheSource(piece.store, piece.entry.key, piece.entry.bytes)
-        is_one = piece.entry.bytes <= machine.cache.chunk_bytes
+        self._source = CacheSource(part_range.store, part_range.entry.key, part_range.entry.bytes)
+        is_one = part_range.entry.bytes <= machine.cache.chunk_bytes
         self._index: Future[bytes] | None = None if is_one else machine.pool.submit(self._fetch_index)
         self._metadata: pq.FileMetaData | None = None
-        self._chunks: Sequence[ByteSpan] = (ByteSpan(0, piece.entry.bytes),) if is_one else ()
+        self._chunks: Sequence[ByteSpan] = (ByteSpan(0, part_range.entry.bytes),) if is_one else ()
         self._coming: dict[ByteSpan, Future[HeldBytes]] = {}
         self._held: dict[ByteSpan, HeldBytes] = {}
         self._seen: set[ByteSpan] = set()
@@ -81,7 +83,7 @@ class OpenSegment:
         """Register as reader of the chunks with wanted records; return them."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
-            groups = find_groups_within(self._metadata, self.piece.entry, self.piece.offsets)
+            groups = find_row_groups_within(self._metadata, self.part_range.entry, self.part_range.offsets)
             borders = [0, *_list_borders(self._metadata, self._source.size)]
             wanted = ByteSpan(borders[groups[0]], borders[groups[-1] + 1]) if groups else ByteSpan(0, 0)
             chunks = find_overlapping_chunks(chunks, wanted)
@@ -105,20 +107,20 @@ class OpenSegment:
                 pa.PythonFile(RangedFile(self.read_bytes, self.size), mode="r"), metadata=self._metadata
             )
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._hold_chunk(self._chunks[0]))))
-        check_part(self._source.store, self.piece.entry, file.metadata)
+        check_part(self._source.store, self.part_range.entry, file.metadata)
         return file
 
     def read_bytes(self, start: int, length: int) -> bytes | memoryview:
         """Return bytes; release the chunks before them."""
-        pieces: list[memoryview] = []
+        part_ranges: list[memoryview] = []
         for span in find_overlapping_chunks(self._chunks, ByteSpan(start, start + length)):
             self._release_chunks(below=max(start, span.start))
-            pieces.append(self._hold_chunk(span)[max(start - span.start, 0) : start + length - span.start])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            part_ranges.append(self._hold_chunk(span)[max(start - span.start, 0) : start + length - span.start])
+        return part_ranges[0] if len(part_ranges) == 1 else b"".join(part_ranges)
 
     @property
     def size(self) -> int:
-        """Size of the segment in bytes."""
+        """Size in bytes."""
         return self._source.size
 
     def close(self) -> None:
@@ -150,7 +152,7 @@ class OpenSegment:
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # The chunk was released earlier.
+            if coming is None:  # Arrow reads a chunk again that was already released.
                 coming = self.fetch_chunk(span)
             held = coming.result()
             del self._coming[span]
@@ -181,7 +183,7 @@ class OpenSegment:
         return read_footer(store, key, self.size)
 
     def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
-        store, entry = self._source.store, self.piece.entry
+        store, entry = self._source.store, self.part_range.entry
         try:
             metadata = pq.read_metadata(pa.BufferReader(footer))
             check_part(store, entry, metadata)
@@ -219,14 +221,16 @@ _SMALL_READ_AHEAD: Final = 32
 """Maximum number of one-chunk segments fetched concurrently."""
 
 
-def read_pieces(
-    tier: RemoteTier | None, pieces: Iterable[LogPiece], partition: int, selection: Selection = EVERYTHING
+def read_part_ranges(
+    tier: RemoteTier | None, part_ranges: Iterable[PartRange], partition: int, selection: Selection = EVERYTHING
 ) -> Generator[pa.RecordBatch]:
     """Yield the selected records in order.
 
     Prefetching grows while the reader continues; a single old record costs one chunk.
     """
-    reader = _PieceReader(None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), pieces)
+    reader = _PrefetchingReader(
+        None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), part_ranges
+    )
     try:
         for item in reader:
             if isinstance(item, OpenSegment):
@@ -237,28 +241,29 @@ def read_pieces(
         reader.close()
 
 
-def find_piece_offset_since(tier: RemoteTier | None, piece: LogPiece, since_ms: int) -> int | None:
+def find_offset_in_part_since(tier: RemoteTier | None, part_range: PartRange, since_ms: int) -> int | None:
     """Return the first offset whose record is not older than a time in ms, or `None`."""
-    if tier is None or not piece.is_remote:
-        return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
-    segment = OpenSegment(get_machine_cache(tier.properties, tier.cache_folder), piece)
+    if tier is None or not part_range.is_remote:
+        return find_offset_since(part_range.store, part_range.entry, since_ms, part_range.offsets)
+    segment = OpenSegment(get_machine_cache(tier.properties, tier.cache_folder), part_range)
     try:
-        with translate_damage(piece.store, piece.entry):
-            return find_offset_in_file(segment.open_file(), piece.entry, since_ms, piece.offsets)
+        with translate_damage(part_range.store, part_range.entry):
+            return find_offset_in_file(segment.open_file(), part_range.entry, since_ms, part_range.offsets)
     except DamagedObjectError:
         segment.evict_cached()
-        return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
+        return find_offset_since(part_range.store, part_range.entry, since_ms, part_range.offsets)
     finally:
         segment.close()
 
 
 def _read_segment(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """Yield a segment's records; if its cached copy is damaged, read object storage."""
-    piece = segment.piece
-    rest = piece.offsets
+    part_range = segment.part_range
+    rest = part_range.offsets
     try:
-        with translate_damage(piece.store, piece.entry):
-            for batch in read_open_part(segment.open_file(), piece.entry, partition, piece.offsets, selection):
+        with translate_damage(part_range.store, part_range.entry):
+            for batch in read_open_part(
+                segment.open_file(), part_range.entry, partition, part_range.offsets, selection
+            ):
                 rest = OffsetRange(batch.column("offset")[-1].as_py() + 1, rest.stop)
                 yield batch
             return
@@ -266,26 +271,26 @@ def _read_segment(segment: OpenSegment, partition: int, selection: Selection) ->
         segment.evict_cached()
         damage = error
     try:
-        yield from read_part(piece.store, piece.entry, partition, rest, selection)
+        yield from read_part(part_range.store, part_range.entry, partition, rest, selection)
     except DamagedObjectError:
-        raise damage from None  # The object in object storage is damaged, too.
+        raise damage from None  # The object itself is damaged, not only its cached copy.
 
 
-class _PieceReader:
+class _PrefetchingReader:
     """Iterates over remote segments, which it prefetches, and local parts."""
 
-    def __init__(self, machine: MachineCache | None, pieces: Iterable[LogPiece]) -> None:
+    def __init__(self, machine: MachineCache | None, part_ranges: Iterable[PartRange]) -> None:
         self._machine = machine
-        self._pieces = iter(pieces)
+        self._part_ranges = iter(part_ranges)
         self._open: deque[OpenSegment] = deque()
-        self._following: LogPiece | None = None
+        self._following: PartRange | None = None
         self._failed: Exception | None = None
-        """Error of the iterator, raised after all earlier pieces."""
+        """Error of the iterator, raised after all earlier segments and parts."""
         self._chunks = self._iter_wanted_chunks()
         self._next: tuple[OpenSegment, ByteSpan] | None = None
         self._depth = 0
 
-    def __iter__(self) -> Iterator[OpenSegment | LogPiece]:
+    def __iter__(self) -> Iterator[OpenSegment | PartRange]:
         self._request_more()
         while self._open:
             yield self._open[0]
@@ -296,14 +301,13 @@ class _PieceReader:
             raise self._failed
         if self._following is not None:
             yield self._following
-        yield from self._pieces
+        yield from self._part_ranges
 
     def close(self) -> None:
         while self._open:
             self._open.popleft().close()
 
     def _request_more(self) -> None:
-        """Request one chunk at first, twice as many after each wait."""
         self._depth = min(2 * self._depth or 1, _SMALL_READ_AHEAD)
         while True:
             self._next = self._next or next(self._chunks, None)
@@ -327,7 +331,7 @@ class _PieceReader:
     def _iter_wanted_chunks(self) -> Iterator[tuple[OpenSegment, ByteSpan]]:
         segment = self._open_next()
         while segment is not None:
-            following = self._open_next()  # The next index is fetched with this segment's chunks.
+            following = self._open_next()  # The next segment's index is fetched while this one's chunks are.
             for span in _find_wanted_chunks(segment):
                 if segment.is_unrequested(span):
                     yield segment, span
@@ -337,14 +341,14 @@ class _PieceReader:
         if self._machine is None or self._following is not None or self._failed is not None:
             return None
         try:
-            piece = next(self._pieces, None)
+            part_range = next(self._part_ranges, None)
         except Exception as error:  # noqa: BLE001 - raised when its turn comes
             self._failed = error
             return None
-        if piece is None or not piece.is_remote:
-            self._following = piece
+        if part_range is None or not part_range.is_remote:
+            self._following = part_range
             return None
-        segment = OpenSegment(self._machine, piece, self._request_more)
+        segment = OpenSegment(self._machine, part_range, self._request_more)
         self._open.append(segment)
         return segment
 
@@ -357,8 +361,8 @@ def _find_wanted_chunks(segment: OpenSegment) -> Iterable[ByteSpan]:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPiece:
-    """A part or remote segment, and the offsets to read."""
+class PartRange:
+    """The offsets to read of one part or remote segment."""
 
     entry: Entry
     offsets: OffsetRange
@@ -409,10 +413,10 @@ class TopicTiers:
         """Return a partition's bounds without hidden records."""
         return bounds.limit_to_local() if self.is_hiding else bounds
 
-    def iter_pieces(
+    def iter_part_ranges(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
-    ) -> Iterator[LogPiece]:
-        """Yield the pieces with readable records of a range, oldest first."""
+    ) -> Iterator[PartRange]:
+        """Yield the parts and segments with readable records of a range, oldest first."""
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
         if head is None:
@@ -422,13 +426,13 @@ class TopicTiers:
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._read_manifest(partition, below, head)
-            # A replica's source may have deleted the oldest records.
+            # A replica's source may have deleted records below the manifest's start.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
-            yield from _iter_pieces(storage, manifest, below, since_ms, is_remote=True)
+            yield from _iter_part_ranges(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)
         above = OffsetRange(max(wanted.start, head.local_start), wanted.stop)
         if above.length:
-            yield from _iter_pieces(self.store, head, above, since_ms, is_remote=False)
+            yield from _iter_part_ranges(self.store, head, above, since_ms, is_remote=False)
 
     def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange, head: Head) -> None:
         if manifest.end >= wanted.stop or self.remote is None or self.location is None:
@@ -473,9 +477,9 @@ class TopicTiers:
             raise UserError(message, hint=_FOLLOW_HINT)
 
 
-def _iter_pieces(
+def _iter_part_ranges(
     store: ObjectStore, held: PagedEntries, offsets: OffsetRange, since_ms: int | None, *, is_remote: bool
-) -> Iterator[LogPiece]:
+) -> Iterator[PartRange]:
     for entry in iter_entries_within(store, held, offsets, since_ms=since_ms):
         cut = OffsetRange(max(entry.base, offsets.start), min(entry.last + 1, offsets.stop))
-        yield LogPiece(entry, cut, store, is_remote)
+        yield PartRange(entry, cut, store, is_remote)

@@ -165,7 +165,6 @@ def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Ma
 
 
 def _write_small_pages(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """Write the oldest entries to small pages, which later expiry reads."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -183,7 +182,7 @@ def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[En
 
 def must_truncate(manifest: Manifest, head: Head) -> bool:
     """Whether the manifest lacks the head's last truncation."""
-    return manifest.epochs[-1][0] < head.last_cut_epoch
+    return manifest.epochs[-1][0] < head.last_truncation_epoch
 
 
 def truncate_manifest(
@@ -203,7 +202,7 @@ def truncate_manifest(
         return None if manifest.tiered_epoch > swap.tiering.epoch else manifest
     cut = _ManifestTruncation(swap, place, head)
     after = retry_if_missing(lambda: swap(place, cut))
-    cut.delete_unnamed(after)
+    cut.delete_unreferenced(after)
     after = after or read_manifest(swap.storage, place)
     if after is None or must_truncate(after, head):
         return None
@@ -213,8 +212,6 @@ def truncate_manifest(
 
 @dataclass
 class _ManifestTruncation:
-    """Truncates a manifest; retries reuse written segments."""
-
     swap: ManifestSwap
     place: RemotePartition
     head: Head
@@ -245,7 +242,7 @@ class _ManifestTruncation:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
-            learned=manifest.learned if floor else (0, 0),  # Compaction may have removed older versions of records.
+            learned=manifest.learned if floor else (0, 0),  # Compaction may have removed older records below `at`.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
@@ -266,7 +263,7 @@ class _ManifestTruncation:
             )
         return written
 
-    def delete_unnamed(self, after: Manifest | None) -> None:
+    def delete_unreferenced(self, after: Manifest | None) -> None:
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -337,7 +334,7 @@ def find_first_differing_offset(local: Iterable[Entry], remote: Iterable[Entry],
     """Return the offset below which offsets, digests and tombstone horizons are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
-        # Remote compaction needs the horizon of evicted segments.
+        # Remote compaction needs the tombstone horizons of evicted segments.
         ours = mine.base, mine.last, mine.digest, mine.horizon_ms
         if ours != (theirs.base, theirs.last, theirs.digest, theirs.horizon_ms):
             return max(reached, min(mine.base, theirs.base))
@@ -380,7 +377,6 @@ def evict_segments(store: ObjectStore, partition: Partition, segments: Sequence[
 def _remove_local_entries(
     store: ObjectStore, head: Head, local_start: int, spill: PageWriter
 ) -> tuple[Head, list[str]]:
-    """Return the head without local entries below `local_start`, and keys of removed pages."""
     pages, emptied = select_pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
         left = [entry for entry in read_page(store, pages[0]) if entry.last >= local_start]
@@ -414,13 +410,13 @@ class TieredPartition:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def apply_retention(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
-        """Apply retention; return the result, or when to check again."""
+        """Apply retention; return the result, or when to check again in ms (`None`: never)."""
         uploaded_to = head.uploaded_to
         head, manifest = self.read_agreeing_state(head)
         total = self._plan_total_expiry(head, manifest, now_ms)
         gone = self.expire_to(head, manifest, total.start)
         if gone is not None:
-            # Referenced pages may be deleted by now.
+            # The head read before may reference pages that were deleted since.
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None
@@ -471,7 +467,7 @@ class TieredPartition:
             target = plan_expiry(
                 manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
             )
-            # Records above `uploaded_to` may belong to another cluster's log.
+            # Remote records above `uploaded_to` may belong to another cluster's log.
             target = replace(target, start=min(target.start, max(head.start, head.uploaded_to)))
         return target if self.policy.keeps_unuploaded else self._plan_common_expiry(head, manifest, target, now_ms)
 
@@ -517,7 +513,7 @@ class TieredPartition:
             else ExpiryResult(head.start)
         )
         if local is None:
-            return None  # The process that sealed the head also handles the manifest.
+            return None  # The process that sealed the head also changes the manifest.
         cut = self._expire_manifest(manifest, local.start)
         after = manifest if cut is None else cut.manifest
         is_purged = self.remote is not None and delete_manifest_garbage(

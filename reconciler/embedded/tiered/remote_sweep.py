@@ -71,7 +71,7 @@ class RemoteDeletion:
             return
         storage.delete([key])
         run_in_parallel(self._delete_partition, list(_list_partitions(storage, location)), name="delete")
-        storage.delete([key])  # A process with an older catalog may have written the register.
+        storage.delete([key])  # A process with an older catalog may have written the register again.
         delete_ownership(storage, location, self.cluster_id)
 
     def _delete_partition(self, partition: RemotePartition) -> None:
@@ -137,8 +137,8 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
     """Delete objects older than a day that no manifest references; return their number and bytes.
 
     Objects are listed before references are read. The sweep covers locations that this cluster created or mounted,
-    except detached ones and those being handed over. If a manifest is missing, objects are deleted only if neither
-    catalog nor object storage knows the topic; if it is an older copy, none are deleted.
+    except detached ones and those being handed over. If a manifest is missing, its objects are deleted only if neither
+    catalog nor object storage knows the topic. If a manifest lacks uploads that its head has, none are deleted.
     """
     storage = remote.storage
     old_ms = storage.read_clock_ms() - MIN_AGE_MS
@@ -151,7 +151,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
         for folder in _iter_folders(storage, prefix, old_ms, described)
     )
     results = [result for result in map_in_parallel(look, folders, name="sweep") if result is not None]
-    # This catalog includes topics created during the listing.
+    # The catalog is read again, to include topics created during the listing.
     now = _KnownLocations.of(catalog.read(), remote.cluster_id)
     foreign = {result.folder.location for result in results if result.is_foreign}
     forgotten = {
@@ -189,8 +189,6 @@ def _find_foreign_locations(
 
 @dataclass(frozen=True, slots=True)
 class _KnownLocations:
-    """Locations of topics in the catalog."""
-
     tierings: dict[LocationId, TopicTiering]
     busy: frozenset[LocationId]
     topic_ids: dict[LocationId, str]
@@ -219,7 +217,6 @@ class _KnownLocations:
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(build_location_prefix(*location) for location in elsewhere)]
 
     def must_keep(self, location: LocationId, described: set[LocationId]) -> bool:
-        """Whether objects stay although their manifest is missing."""
         return location in self.tierings or location in self.busy or location in described
 
 
@@ -249,8 +246,6 @@ def _is_named_by_manifests(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FolderCheck:
-    """Checks folders for unreferenced objects. Thread-safe."""
-
     store: ObjectStore
     remote: RemoteTier
     known: _KnownLocations

@@ -94,7 +94,6 @@ class LimitedStore(WrappedStore):
         self._limit = limit
 
     def __copy__(self) -> LimitedStore:
-        """Copy the store with a separate client."""
         return LimitedStore(copy(self.inner), self._limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -210,7 +209,6 @@ def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
 
 
 def _list_epochs_since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Return the epochs with offsets from `start` on."""
     return [
         (epoch, max(first, start))
         for place, (epoch, first) in enumerate(epochs)

@@ -95,9 +95,8 @@ class Replicas:
         location = TopicLocation.parse(topic.replica.location)
         source = read_topic_manifest(remote.storage, location.cluster_id, location.revision)
         if source is None:
-            check_storage(
-                remote.storage, catalog.cluster.storage_id
-            )  # In another bucket the source would seem deleted.
+            # If this is another bucket than the cluster's, a missing source was not deleted.
+            check_storage(remote.storage, catalog.cluster.storage_id)
             raise self._record_source_gone(topic, location)
         failed: ReconcilerError | None = None
         if source.partitions > topic.partitions or topic.replica.trouble is not None:

@@ -172,21 +172,20 @@ class PartitionScrub:
     def _upload_again(self, lost: Iterable[tuple[Entry, ScrubFinding]], head: Head) -> Iterator[ScrubFinding]:
         put_ms = self.now_ms()
         for entry, finding in lost:
-            # A restored cluster may have other records above `uploaded_to`.
+            # Above `uploaded_to`, the log of a restored cluster may have other records.
             if not finding.is_local or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
             with delete_segments_on_error(self.remote.storage) as done:
                 done.append(Replacement.of([entry], self._upload_local_records(entry, head)))
             rewrite = RemoteRewrite(self._place, self.remote.cluster_id, self.tiering, tuple(done))
-            gain = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
-            if gain is None:
+            totals = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)
+            if totals is None:
                 yield finding
             else:
-                yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
+                yield replace(finding, is_mended=True, records=totals.records, bytes=totals.bytes)
 
     def _upload_local_records(self, entry: Entry, head: Head) -> list[Entry]:
-        """Upload a segment's local records again, if compaction left any."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.for_partition(self.remote.storage, self.rules, self._place, entry.epoch)

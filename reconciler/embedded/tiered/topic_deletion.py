@@ -66,12 +66,12 @@ def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None
     return None
 
 
-def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
-    """Call `tend` for heads in parallel; return unfinished topics with their first error."""
+def for_each_head(process: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
+    """Call `process` for heads in parallel; it returns whether a head is done. Return other topics, with any error."""
 
     def run(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
-            return head[0], tend(head), None
+            return head[0], process(head), None
         except ReconcilerError as error:
             return head[0], False, error
 
@@ -115,7 +115,7 @@ def finish_disablings(
     """Finish disabling the tiering of topics; return how many (KIP-950).
 
     Each partition's head, then its manifest, change under the committed tiered epoch. Then the catalog commits DISABLED
-    and a higher epoch. After a crash each step can be repeated (F-K-063).
+    and a higher epoch. Each step is repeatable (F-K-063).
 
     `retain` only raises the manifest's epoch, which prevents earlier uploads from publishing (F-K-056). `delete` raises
     the log start to the local start (F-K-061) and makes remote segments garbage (F-K-062). The same swap lowers the
@@ -180,7 +180,7 @@ class _TopicDisablement:
             return True
         head = self._raise_start(store, number)
         if head is None:
-            return False  # The topic is being deleted, or its writer changes.
+            return False  # The head is missing or sealed, so a later pass disables the partition.
         swap(remote, lambda manifest: self._empty_manifest(manifest, head.start))
         return True
 

@@ -98,9 +98,9 @@ class PartitionUpload:
 
     def upload_segments(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
         """Store a range's segments; no manifest references them yet."""
-        # A truncation may have lowered the end.
+        # A truncation may have lowered the log's end.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
-        # The first page may reference expired segments.
+        # The head's first page may still reference evicted segments.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(iter_segments(iter_entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
@@ -176,7 +176,7 @@ def read_agreeing_tiers(
         try:
             other = _find_differing_offsets(store, storage, head, manifest, partition.number)
         except MissingObjectError:
-            # Another process may have replaced the object.
+            # Another process may have replaced the object, so head and manifest are read again.
             if look == _MAX_READS:
                 raise
         else:

@@ -395,7 +395,7 @@ def _measure_partition(
     if head is None:
         return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
     far = estimate_remote_only(head, manifest)
-    # Pages hold the oldest segments, which are one file each.
+    # Pages reference the oldest segments, each of which is already one file.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in iter_segments(head.entries, limits))
     noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(
@@ -496,7 +496,6 @@ def _iter_stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_L
 
 
 def _merge_ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbouring stretches to at most a hundred, each with its newest time."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]

@@ -176,7 +176,7 @@ class Unmount(_MountJobRun):
 
     def run(self) -> JobResult:
         """Run or continue the unmount. Raises `StalePlanError` if the topic was recreated."""
-        from reconciler.archives.archive import delete_unnamed_objects, detach_archive
+        from reconciler.archives.archive import delete_unreferenced_objects, detach_archive
 
         mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.open_archive(move.location)
@@ -201,7 +201,7 @@ class Unmount(_MountJobRun):
                 raise
             self._delete_topic(move)
         self.means.may_go_on()
-        delete_unnamed_objects(archive)
+        delete_unreferenced_objects(archive)
         self.means.may_go_on()
         detach_archive(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
         mounts.remove_job(move)

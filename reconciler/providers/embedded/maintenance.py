@@ -102,12 +102,12 @@ def _to_result(done: MaintenanceResult) -> MaintenanceJobResult:
 def _scrub_partitions(upkeep: Upkeep, means: MaintenancePorts) -> MaintenanceJobResult:
     from reconciler.embedded.maintenance.passes import scrub_cluster  # noqa: PLC0415 - brings Arrow
 
-    return _to_result(scrub_cluster(upkeep, is_named=means.are_jobs_named))
+    return _to_result(scrub_cluster(upkeep, ignores_interval=means.are_jobs_named))
 
 
 def _store_metadata(upkeep: Upkeep, means: MaintenancePorts) -> MaintenanceJobResult:
     written_metadata = replace(upkeep, may_go_on=_build_lease_check("the metadata was kept", means)).store_metadata(
-        is_named=means.are_jobs_named
+        ignores_interval=means.are_jobs_named
     )
     errors = tuple(written_metadata.errors)
     stored = sum(written_metadata.written.values())

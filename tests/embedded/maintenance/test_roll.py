@@ -184,7 +184,7 @@ def test_a_reader_under_way_reads_every_record_once() -> None:
     with_topic(cluster, segment_bytes="9000")
     append_parts(cluster, 12)
     log = cluster.log(TOPIC)
-    batches, extents = log.read(0, ALL), log.iter_pieces(0, ALL)
+    batches, extents = log.read(0, ALL), log.iter_part_ranges(0, ALL)
     seen = next(batches).column("offset").to_pylist()
     covered = [next(extents).offsets]
     cluster.upkeep().roll()

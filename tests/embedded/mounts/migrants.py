@@ -263,7 +263,7 @@ def digests(cluster: EmbeddedCluster, full_name: str) -> dict[int, Digest]:
     log, found = cluster.log(full_name), {}
     for number, bounds in log.read_bounds().items():
         whole = OffsetRange(bounds.start, bounds.find_readable_end("read_committed"))
-        for piece in log.iter_pieces(number, whole):
+        for piece in log.iter_part_ranges(number, whole):
             assert piece.store.get(piece.entry.key) is not None
         found[number] = sum(log.read_digests(number, whole), Digest())
     return found

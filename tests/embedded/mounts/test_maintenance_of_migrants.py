@@ -36,7 +36,7 @@ JOBS: dict[str, Callable[[Upkeep], MaintenanceResult]] = {
     "upload": lambda upkeep: upkeep.upload(),
     "compact": lambda upkeep: upkeep.compact(),
     "merge": lambda upkeep: upkeep.merge(),
-    "scrub": lambda upkeep: scrub_cluster(upkeep, is_named=True),
+    "scrub": lambda upkeep: scrub_cluster(upkeep, ignores_interval=True),
 }
 
 

@@ -754,7 +754,7 @@ def test_strategies_choose_among_chunks_that_nobody_shares(
     strategy: str, chunks: int, shared: tuple[int, ...], needed: dict[int, int], evicted: list[int]
 ) -> None:
     rule = EvictionRule.of({"cloud_storage_chunk_eviction_strategy": strategy})
-    found = rule.choose_victims(hydrated(*range(8), shared=shared, needed=needed), chunks)
+    found = rule.select_chunks_to_evict(hydrated(*range(8), shared=shared, needed=needed), chunks)
     assert [chunk.start for chunk in found] == evicted
 
 

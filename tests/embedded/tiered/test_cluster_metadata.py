@@ -386,7 +386,7 @@ def test_it_is_kept_at_an_interval_or_where_it_is_asked_for() -> None:
     it.cluster.create_topic("later", partitions=1)
     it.clock.now_ms += 3_599_999
     assert not it.cluster.upkeep().store_metadata().written
-    assert set(it.cluster.upkeep().store_metadata(is_named=True).written) == {"topics"}
+    assert set(it.cluster.upkeep().store_metadata(ignores_interval=True).written) == {"topics"}
     it.cluster.create_topic("latest", partitions=1)
     it.clock.now_ms += 3_600_000
     assert set(it.cluster.upkeep().store_metadata().written) == {"topics"}
@@ -395,13 +395,13 @@ def test_it_is_kept_at_an_interval_or_where_it_is_asked_for() -> None:
     assert set(it.cluster.upkeep().store_metadata().written) == {"cluster"}
     it.cluster.alter_cluster({"enable_cluster_metadata_upload_loop": "false"})
     it.clock.now_ms += 10
-    assert not it.cluster.upkeep().store_metadata(is_named=True).written
+    assert not it.cluster.upkeep().store_metadata(ignores_interval=True).written
 
 
 def test_a_cluster_without_tiered_storage_keeps_nothing() -> None:
     it = Tiered()
     it.cluster.create_topic("orders", partitions=1)
-    assert not it.cluster.upkeep().store_metadata(is_named=True).written
+    assert not it.cluster.upkeep().store_metadata(ignores_interval=True).written
     assert not contents_of(it.storage)
 
 

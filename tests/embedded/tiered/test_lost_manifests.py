@@ -123,7 +123,7 @@ def test_what_an_older_manifest_lacks_and_only_it_could_name_is_told_by_readers_
     restore_truncated()
     with pytest.raises(MissingObjectError, match="offsets 8 to 15"):
         held(it.opened())
-    assert "offsets 8 to 15 cannot be read" in failure(scrub_cluster(it.cluster.upkeep(), is_named=True))
+    assert "offsets 8 to 15 cannot be read" in failure(scrub_cluster(it.cluster.upkeep(), ignores_interval=True))
     kinds = [finding.kind for finding in check_cluster(it.store, storage=it.storage).findings]
     assert Kind.MANIFEST_SHORT in kinds
 
@@ -132,9 +132,9 @@ def test_a_manifest_that_lacks_only_what_lies_here_too_is_told_by_scrub() -> Non
     it = evicting()
     restore_truncated = later_uploads(it)
     restore_truncated()
-    assert "offsets 8 to 15 are in the local tier alone" in failure(scrub_cluster(it.cluster.upkeep(), is_named=True))
+    assert "8 to 15 are in the local tier alone" in failure(scrub_cluster(it.cluster.upkeep(), ignores_interval=True))
     manifest_gone(it)
-    assert "offsets 0 to 7 cannot be read" in failure(scrub_cluster(it.cluster.upkeep(), is_named=True))
+    assert "offsets 0 to 7 cannot be read" in failure(scrub_cluster(it.cluster.upkeep(), ignores_interval=True))
 
 
 def test_a_manifest_that_is_lost_for_good_is_given_up_by_switching_off_with_delete() -> None:

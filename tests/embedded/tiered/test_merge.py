@@ -696,13 +696,13 @@ def test_a_scrub_that_died_is_done_by_the_next(*, done: bool) -> None:
     for at in itertools.count():
         left = both_copied(it)
         try:
-            scrub_cluster(left.opened(storage=dying(left.storage, at, done=done)).upkeep(), is_named=True)
+            scrub_cluster(left.opened(storage=dying(left.storage, at, done=done)).upkeep(), ignores_interval=True)
         except DiedError:
             points += 1
         else:
             break
         left.cluster = left.opened()
-        assert not scrub_cluster(left.cluster.upkeep(), is_named=True).failed
+        assert not scrub_cluster(left.cluster.upkeep(), ignores_interval=True).failed
         assert rows_after_crash(left) == rows[: len(rows_after_crash(left))]
         left.cluster.upkeep().merge()
         sweep_later(left)
@@ -723,6 +723,6 @@ def test_every_kind_of_storage_is_merged_and_scrubbed(storage: ObjectStore) -> N
     assert (done.partitions, done.failed) == (1, 0)
     assert len(it.segments()) < count
     it.storage.delete([build_index_key(it.segments()[0].key)])
-    assert not scrub_cluster(it.cluster.upkeep(), is_named=True).failed
+    assert not scrub_cluster(it.cluster.upkeep(), ignores_interval=True).failed
     assert held(it.cluster) == rows
     assert has_only_what_is_named(it)

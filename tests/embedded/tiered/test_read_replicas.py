@@ -138,7 +138,7 @@ def test_no_job_of_its_cluster_ever_writes_to_the_storage_of_its_source(pair: Pa
     upkeep = pair.east.upkeep()
     for done in (upkeep.retain(), upkeep.roll(), upkeep.upload(), upkeep.compact(), upkeep.merge()):
         assert (done.partitions, done.errors) == (0, [])
-    assert upkeep.store_metadata(is_named=True).written == {}
+    assert upkeep.store_metadata(ignores_interval=True).written == {}
     pair.east.sweep()
     assert len(read(pair.east.log(f"shop:{COPY}"))) == pair.west.manifest().end
     pair.east.move_topic(f"shop:{COPY}", COPY)

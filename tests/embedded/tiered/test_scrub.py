@@ -29,8 +29,8 @@ def uploaded(*, evicts: bool = False) -> Tiered:
     return it
 
 
-def scrubbed(it: Tiered, *, is_named: bool = True) -> MaintenanceResult:
-    return scrub_cluster(it.cluster.upkeep(), is_named=is_named)
+def scrubbed(it: Tiered, *, ignores_interval: bool = True) -> MaintenanceResult:
+    return scrub_cluster(it.cluster.upkeep(), ignores_interval=ignores_interval)
 
 
 def test_where_all_is_there_nothing_is_found() -> None:
@@ -185,7 +185,7 @@ def test_what_others_replaced_while_it_looked_is_not_missing() -> None:
             return super().list(prefix)
 
     cluster = it.opened(storage=Overtaken(it.storage))
-    assert scrub_cluster(cluster.upkeep(), is_named=True) == MaintenanceResult(partitions=1)
+    assert scrub_cluster(cluster.upkeep(), ignores_interval=True) == MaintenanceResult(partitions=1)
     assert merged[0].partitions == 1
 
 
@@ -195,18 +195,18 @@ def test_each_partition_is_scrubbed_once_a_day_and_at_once_where_that_is_asked_f
     for partition in range(5):
         it.fill(5, partition=partition)
     it.upload()
-    assert scrubbed(it, is_named=False).partitions == 0
+    assert scrubbed(it, ignores_interval=False).partitions == 0
     for _ in range(2):
         by_hour = []
         for _ in range(24):
             it.clock.now_ms += SCRUB_INTERVAL_MS // 24
-            by_hour.append(scrubbed(it, is_named=False).partitions)
+            by_hour.append(scrubbed(it, ignores_interval=False).partitions)
             it.fill(2)
             it.upload()
         assert sum(by_hour) == 5
         assert max(by_hour) < 5
     assert scrubbed(it).partitions == 5
-    assert scrubbed(it, is_named=False).partitions == 0
+    assert scrubbed(it, ignores_interval=False).partitions == 0
 
 
 def test_nothing_is_put_again_where_nothing_is_uploaded() -> None:
@@ -276,10 +276,10 @@ def test_a_description_of_a_newer_version_is_told_and_stays() -> None:
 
 def test_descriptions_are_looked_at_within_a_day_and_at_once_also_of_topics_without_records() -> None:
     it = uploaded()
-    scrubbed(it, is_named=False)
+    scrubbed(it, ignores_interval=False)
     describe_as(it, None)
     it.clock.now_ms += SCRUB_INTERVAL_MS
-    scrubbed(it, is_named=False)
+    scrubbed(it, ignores_interval=False)
     assert described(it) is not None
     empty = tiered()
     empty.upload()

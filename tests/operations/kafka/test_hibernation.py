@@ -444,7 +444,7 @@ UNMOUNTING = [
     rarely(WRITING, "describe_archive", 1),
     rarely(CLUSTER, "KafkaMoves.store_job", 3),
     (CLUSTER, "KafkaMoves.delete_topic", 1),
-    rarely(WRITING, "delete_unnamed_objects", 1),
+    rarely(WRITING, "delete_unreferenced_objects", 1),
     (WRITING, "detach_archive", 1),
     rarely(CLUSTER, "KafkaMoves.remove_job", 1),
 ]
