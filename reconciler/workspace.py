@@ -181,7 +181,8 @@ class Workspace:
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
         hooks, planned = Hooks(lambda _planned: True, _log_event, stop), plan._planned  # noqa: SLF001 - its own
-        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in the thread of its cells
+        # Cells of a notebook run in a thread with an event loop, so the apply needs another thread.
+        with ThreadPoolExecutor(1, "apply") as thread:
             running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
             try:
                 applied = running.result()
@@ -239,10 +240,6 @@ def register_topics(session: Session, workspace: Workspace) -> None:
     """Register the Spark format `topic-log`, which reads and writes topics of a workspace's clusters.
 
     Environment variables are pickled with the data source, and appear in no option or log.
-
-    Args:
-        session: The Spark session.
-        workspace: The workspace that declares the topics.
     """
     from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
 

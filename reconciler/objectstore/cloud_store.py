@@ -85,7 +85,7 @@ class CloudStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: encryption is a setting of the bucket or account."""
+        """False, because encryption is a setting of the bucket or account."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -120,7 +120,7 @@ class CloudStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        # HTTP has no empty ranges, but a missing object must raise an error.
+        # HTTP has no empty ranges, so a read of 0 bytes requests one byte.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
             raise missing_object_error(self.url, key)
@@ -196,7 +196,7 @@ class CloudStore:
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of writes."""
+        """Return the write conditions that the store ignores."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 
@@ -286,7 +286,6 @@ class CloudStore:
                 raise
 
     def _list_pages(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
-        """Yield pages from `wanted` on. `obstore` can only list folders."""
         import obstore
 
         beyond = wanted[:-1] if len(wanted) > len(folder) + 1 else None
@@ -301,7 +300,7 @@ class CloudStore:
         with translate_cloud_errors("delete", self.url):
             if self._try_delete(names):
                 return
-            # An object is missing, but the answer does not say which.
+            # The response does not say which object is missing, so each is deleted by its own request.
             with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
                 for _ in pool.map(self._try_delete, ([name] for name in names)):
                     pass
@@ -326,9 +325,9 @@ class CloudStore:
 
 
 class _PieceIterator:
-    """Passes pieces of a body to `obstore`, and keeps an error of reading them, which `obstore` would wrap.
+    """Passes the parts of a body to `obstore`, and stores an error of reading them, which `obstore` would wrap.
 
-    A thread reads the pieces, because stores cannot be called in the event loop of `obstore`.
+    A thread reads the parts, because stores cannot be called in the event loop of `obstore`.
     """
 
     def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:

@@ -203,7 +203,7 @@ class HttpApi:
         return answer
 
     def _explain(self, address: str, error: exceptions.HTTPError) -> str:
-        """Return why an address did not respond; raise for what a retry cannot change."""
+        """Return why an address did not respond; raise if a retry would fail, too."""
         cause = find_root_cause(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             message = f"{self.name}: the certificate of {address} is not trusted: {cause.verify_message}"

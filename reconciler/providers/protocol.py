@@ -156,7 +156,7 @@ class Provider(Protocol):
         ...
 
     def read_overview(self) -> Overview:
-        """Return names and shapes of resources at the lowest cost. Read-only."""
+        """Return names, partitions and replicas at the lowest cost. Read-only."""
         ...
 
     def apply(
@@ -172,7 +172,7 @@ class Provider(Protocol):
         ...
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write owner marks atomically, or return the keys of `change.take` that others own and write nothing.
+        """Record which workspace owns resources, or return those of `change.take` that others own and write nothing.
 
         Raises:
             NotAuthorizedError: The caller may not write the marks.
@@ -218,7 +218,7 @@ class Provider(Protocol):
         ...
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Store topics' full names, by which platforms without namespaces interpret flat names."""
+        """Store full names, by which platforms without namespaces split flat names into namespace and topic."""
         ...
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:

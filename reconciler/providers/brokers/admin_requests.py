@@ -67,7 +67,7 @@ class PendingChange:
 
     @property
     def was_created(self) -> bool:
-        """Whether the resource was created, even if its access rules were not."""
+        """Whether the resource was created. Its access rules may have been rejected."""
         return self.is_creation and (self.incarnation is not None or self.has_new_rules)
 
     @property
@@ -132,7 +132,7 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
         binding for rule in rules for binding in _make_bindings(name, rule.path, rule.after, is_namespace=is_namespace)
     }
     if rules and before == now:
-        raise unsupported_error(action)  # There is no binding to change.
+        raise unsupported_error(action)
     return PendingChange(
         action.id,
         action.address,
@@ -397,16 +397,16 @@ def _to_error(change: PendingChange, answer: Any) -> Any:
     return translate_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Replication factors change by throttled reassignments (facts 6.2), which continue without this process.
+# The number of replicas changes by throttled reassignments (facts 6.2). Brokers continue them if this process dies.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
-"""Default throttle in bytes per second; odd, to differ from an operator's throttle."""
+"""Default throttle in bytes per second. The odd number distinguishes it from an operator's throttle."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 MARK: Final = "0:2147483647"
-"""Entry between an operator's throttled replicas and those added here; no broker has this id."""
+"""Entry in the list of throttled replicas: those after it were added here. No broker has this id."""
 _NOTHING_MOVES: Final = 85
 """Error code NO_REASSIGNMENT_IN_PROGRESS."""
 _POLL_S: Final = 0.5
@@ -438,7 +438,7 @@ def count_replicas(seen: TopicMetadata) -> int:
 def apply_reassignments(
     topics: Mapping[str, TopicMetadata], moving: Mapping[Place, Reassignment]
 ) -> dict[str, TopicMetadata]:
-    """Return topics with their replicas after the reassignments."""
+    """Return topics with the replicas that they have after the reassignments."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
         if name in planned and number < len(planned[name].replicas):
@@ -532,9 +532,9 @@ class Replicas:
 def choose_brokers(
     held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]
 ) -> list[int] | None:
-    """Return the brokers for a partition, preferred leader first, or `None` to cancel its reassignment.
+    """Return the new replicas of a partition, preferred leader first; `None` cancels its reassignment.
 
-    Prefers in-sync replicas, then a spread over racks, then preferred leaders. `racks` lists the live brokers.
+    Prefers in-sync replicas, then a spread over racks, then few replicas by `loads`. `racks` has the live brokers.
     """
     before = set(held.brokers).difference(held.moving.adding)
     if held.moving != NOT_MOVING and len(before) == factor and not before.isdisjoint(held.in_sync):
@@ -546,7 +546,7 @@ def choose_brokers(
 
     left = [broker for broker in held.brokers if broker in racks or broker in before]
     while left and len(chosen) < factor:
-        # The original order breaks ties.
+        # Of equal brokers, the one first in the list of replicas stays.
         leaving = held.moving.removing
         best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
         chosen.append(best)
@@ -561,10 +561,11 @@ def choose_brokers(
 
 
 def sweep_throttles(client: KafkaClient) -> int:
-    """Remove leftover throttles from topics without reassignments; return the number of topics."""
+    """Remove throttles that a killed process left on topics; return the number of topics."""
     configs = client.read_dynamic_configs()
     if not any(key in configs for key in _RATES):
-        return 0  # Without a cluster-wide rate, the throttles belong to an operator.
+        # Without a cluster-wide rate, the throttles are not reconciler's.
+        return 0
     moving = {name for name, _ in read_reassignments(client)}
     return remove_throttles(
         client, sorted({name for name, seen in client.read_topics().items() if not seen.error} - moving)
@@ -687,7 +688,7 @@ def _read_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Append replicas to throttled ones; return `None` if all are throttled or the list is too long."""
+    """Append replicas to the throttled ones `theirs`; return `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _READ_ATTEMPTS: Final = 2
-"""A topic deleted meanwhile makes the first attempt fail."""
+"""Maximum attempts; one fails if a topic is deleted meanwhile."""
 _ONGOING: Final = "Ongoing"
 
 

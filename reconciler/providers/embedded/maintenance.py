@@ -40,7 +40,7 @@ def list_jobs(
 ) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
     """Return the maintenance jobs of one pass.
 
-    Compaction, merges and scrubs wait while other requests, counted by `keeping`, use the capacity.
+    Compaction, merges and scrubs wait while the other requests counted by `keeping` use the store's capacity.
     """
     keeping = keeping or TierHousekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 

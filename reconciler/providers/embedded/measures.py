@@ -47,7 +47,7 @@ _NOTHING: Final = Measure(0, 0)
 
 
 def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-    """Measure topics in order, up to the limit of partitions."""
+    """Measure topics in order, at most `MEASURED_PARTITIONS` partitions."""
     catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
     names = {address: full_name_of(address) for address in addresses}
     topics = {address: catalog.topics[name] for address, name in names.items() if name in catalog.topics}
@@ -109,7 +109,7 @@ def read_topic_sizes(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
 
 
 def build_storage_report(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
-    """Return a cluster's storage report; by default, of the current catalog."""
+    """Return a cluster's storage report, by default of the current catalog."""
     return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)
 
 
