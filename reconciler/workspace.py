@@ -148,7 +148,7 @@ class Workspace:
         from reconciler.operations.plan import plan  # noqa: PLC0415 - slow to import, and not needed to read topics
 
         select = self._select_with(targets, excludes, labels, changed_since, allow)
-        return WorkspacePlan(plan(self._invocation(), select))
+        return WorkspacePlan(plan(self._build_invocation(), select))
 
     def apply(
         self,
@@ -183,7 +183,7 @@ class Workspace:
         hooks, planned = Hooks(lambda _planned: True, _log_event, stop), plan._planned  # noqa: SLF001 - its own
         # Cells of a notebook run in a thread with an event loop, so the apply needs another thread.
         with ThreadPoolExecutor(1, "apply") as thread:
-            running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
+            running = thread.submit(apply_planned, self._build_invocation(), planned, tuple(allow), options, hooks)
             try:
                 applied = running.result()
             except KeyboardInterrupt:
@@ -206,7 +206,7 @@ class Workspace:
         """Return the differences between clusters and files; see `plan` for the parameters."""
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
-        drifted = drift(self._invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
+        drifted = drift(self._build_invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
         if drifted.verdict is not None and not isinstance(drifted.verdict, DriftError):
             raise drifted.verdict
         return drifted.findings
@@ -228,7 +228,7 @@ class Workspace:
             allow=tuple(allow),
         )
 
-    def _invocation(self) -> Invocation:
+    def _build_invocation(self) -> Invocation:
         return build_invocation(self.folder, warn=_LOG.warning, environ=self._environ)
 
 
@@ -243,5 +243,5 @@ def register_topics(session: Session, workspace: Workspace) -> None:
     """
     from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
 
-    context = workspace._invocation()  # noqa: SLF001 - its own
+    context = workspace._build_invocation()  # noqa: SLF001 - its own
     register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own

@@ -251,11 +251,11 @@ class CloudStore:
         else:
             self._put_parts(name, (body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)))
 
-    def _put_parts(self, name: str, pieces: Iterator[bytes | memoryview]) -> None:
+    def _put_parts(self, name: str, parts: Iterator[bytes | memoryview]) -> None:
         import obstore
 
         with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
-            iterator = _PieceIterator(pieces, pool)
+            iterator = _UploadPartIterator(parts, pool)
             try:
                 obstore.put(self._client, name, iterator, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
             except Exception as error:
@@ -324,14 +324,14 @@ class CloudStore:
                 return True
 
 
-class _PieceIterator:
+class _UploadPartIterator:
     """Passes the parts of a body to `obstore`, and stores an error of reading them, which `obstore` would wrap.
 
     A thread reads the parts, because stores cannot be called in the event loop of `obstore`.
     """
 
-    def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
-        self._pieces = pieces
+    def __init__(self, parts: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
+        self._parts = parts
         self._pool = pool
         self.sent = 0
         self.is_over = False
@@ -342,15 +342,15 @@ class _PieceIterator:
 
     def __next__(self) -> bytes | memoryview:
         try:
-            piece = self._pool.submit(next, self._pieces, None).result()
+            part = self._pool.submit(next, self._parts, None).result()
         except Exception as error:
             self.failure = error
             raise
-        if piece is None:
+        if part is None:
             self.is_over = True
             raise StopIteration
-        self.sent += len(piece)
-        return piece
+        self.sent += len(part)
+        return part
 
 
 def _build_get_options(wanted: tuple[int, int] | None) -> GetOptions:

@@ -165,12 +165,12 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
 
 def rename_into_place(finished: str, target: str) -> None:
     """Rename a synced file to `target`, replacing it; durable on return."""
-    _act_in_folder(target, lambda: os.rename(finished, target))
+    _retry_creating_folder(target, lambda: os.rename(finished, target))
 
 
 def link_into_place(finished: str, target: str) -> None:
     """Link a synced file to `target`; durable on return. Raise `FileExistsError` if `target` exists."""
-    _act_in_folder(target, lambda: _link(finished, target))
+    _retry_creating_folder(target, lambda: _link(finished, target))
 
 
 def _link(finished: str, target: str) -> None:
@@ -182,7 +182,7 @@ def _link(finished: str, target: str) -> None:
         raise
 
 
-def _act_in_folder(target: str, act: Callable[[], object]) -> None:
+def _retry_creating_folder(target: str, act: Callable[[], object]) -> None:
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError):
             act()

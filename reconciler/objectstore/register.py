@@ -94,7 +94,7 @@ def restore_truncated(store: ObjectStore, key: str) -> bool:
     return True
 
 
-def _was_never_whole(store: ObjectStore, key: str) -> bool:
+def _has_only_truncated_versions(store: ObjectStore, key: str) -> bool:
     if not isinstance(store, VersionedStore):
         return False
     bodies = [body for body in store.list_versions(key) if body is not None]
@@ -267,7 +267,7 @@ class Register:
         body = stored.body
         if body.endswith(b"}") or not is_truncated_json(body):
             return False
-        return self._is_new(self.store) or _was_never_whole(self.store, self.key)
+        return self._is_new(self.store) or _has_only_truncated_versions(self.store, self.key)
 
     def _parse(self, stored: StoredObject) -> RegisterSnapshot:
         body = self._parse_object(stored.body)

@@ -153,7 +153,7 @@ class HttpApi:
                     continue
                 if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
                     raise self._unanswered_error(f"{address} answers {answer.status}: {answer.message}")
-                return self._checked(answer)
+                return self._require_accepted_login(answer)
             if tries.has_ended:
                 message = f"{self.name}: {'; '.join(problems)}"
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
@@ -196,7 +196,7 @@ class HttpApi:
                     raise UserError(message, hint="Check the address, and any proxy in between.")
             return answer.status, answer.headers, bytes(content)
 
-    def _checked(self, answer: HttpAnswer) -> HttpAnswer:
+    def _require_accepted_login(self, answer: HttpAnswer) -> HttpAnswer:
         if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             message = f"{answer.where} refuses the login ({answer.status}): {answer.message}"
             raise NotAuthorizedError(message, hint=self.login.hint)

@@ -101,7 +101,7 @@ class FailedAction:
 Outcome: TypeAlias = CompletedAction | FailedAction
 
 
-class Placement(NamedTuple):
+class ReplicaPlacement(NamedTuple):
     """Brokers of a partition by id; a leader of -1 means none."""
 
     leader: int
@@ -119,7 +119,7 @@ class TopicSizes:
     """Size in bytes. Records in both storage tiers count once."""
     storage: TopicStorage | None = None
     """Size by storage tier; `None` without tiered storage."""
-    placements: Mapping[int, Placement] = field(default_factory=dict)
+    placements: Mapping[int, ReplicaPlacement] = field(default_factory=dict)
     """Brokers by partition, if the platform has brokers."""
 
 

@@ -257,7 +257,7 @@ def create_topics(
         answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(client, changes, _count_creation_records):
+    for some in _batch_by_record_limit(client, changes, _count_creation_records):
         for change, answer in repeat_undone(some, ask, _read_code, may_go_on):
             if answer.error_code == EXISTS:
                 existing.append(change)
@@ -286,7 +286,7 @@ def add_partitions(
         answers = {change.name: change for change in client.send(request, doing="adding partitions").results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(client, changes, lambda change: change.partitions or 0):
+    for some in _batch_by_record_limit(client, changes, lambda change: change.partitions or 0):
         _record_refusals(repeat_undone(some, ask, _read_code, may_go_on))
 
 
@@ -305,7 +305,7 @@ def alter_topic_configs(
         answers = {result.resource_name: result for result in results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(client, changes, lambda change: len(change.configs)):
+    for some in _batch_by_record_limit(client, changes, lambda change: len(change.configs)):
         _record_refusals(repeat_undone(some, ask, _read_code, may_go_on))
 
 
@@ -333,7 +333,7 @@ def delete_topics(
         answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
         return [(change, answers[ids[change.name]]) for change in some]
 
-    for some in _split_by_records(client, changes, lambda _each: 1):
+    for some in _batch_by_record_limit(client, changes, lambda _each: 1):
         for change, answer in repeat_undone(some, ask, _read_code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
                 change.error = _to_error(change, answer)
@@ -351,7 +351,7 @@ def _send_bindings(
     do: Callable[[KafkaClient, Sequence[AccessBinding]], list[tuple[int, str]]],
     wanted: Callable[[PendingChange], Sequence[AccessBinding]],
 ) -> None:
-    for some in _split_by_records(
+    for some in _batch_by_record_limit(
         client,
         [change for change in changes if change.has_no_error and wanted(change)],
         lambda change: len(wanted(change)),
@@ -369,11 +369,13 @@ def _count_creation_records(change: PendingChange) -> int:
     return 1 + (change.spec.partitions or 1) + len(change.spec.configs)
 
 
-def _split_by_records(client: KafkaClient, items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+def _batch_by_record_limit(
+    client: KafkaClient, items: Iterable[T], count_records: Callable[[T], int]
+) -> Iterator[list[T]]:
     portion: list[T] = []
     taken, limit = 0, client.dialect.records_at_once
     for item in items:
-        count = records(item)
+        count = count_records(item)
         if portion and limit is not None and taken + count > limit:
             yield portion
             portion, taken = [], 0
@@ -400,12 +402,12 @@ def _to_error(change: PendingChange, answer: Any) -> Any:
 # The number of replicas changes by throttled reassignments (facts 6.2). Brokers continue them if this process dies.
 
 
-RATE: Final = 50 * 1024 * 1024 + 1
+THROTTLE_RATE: Final = 50 * 1024 * 1024 + 1
 """Default throttle in bytes per second. The odd number distinguishes it from an operator's throttle."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-MARK: Final = "0:2147483647"
+THROTTLE_MARK: Final = "0:2147483647"
 """Entry in the list of throttled replicas: those after it were added here. No broker has this id."""
 _NOTHING_MOVES: Final = 85
 """Error code NO_REASSIGNMENT_IN_PROGRESS."""
@@ -578,7 +580,7 @@ def _start_moves(
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
-    for some in _split_by_records(client, wanted.items(), lambda _each: 1):
+    for some in _batch_by_record_limit(client, wanted.items(), lambda _each: 1):
         topics: dict[str, list[Any]] = {}
         for (name, number), replicas in some:
             part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
@@ -655,7 +657,7 @@ def _count_copied_bytes(
 def throttle_moves(
     client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]
 ) -> None:
-    """Throttle moving replicas and their sources to the configured rate, by default `RATE`."""
+    """Throttle moving replicas and their sources to the configured rate, by default `THROTTLE_RATE`."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
@@ -666,7 +668,7 @@ def throttle_moves(
     if not limits:
         return
     configs = client.read_dynamic_configs()
-    if missing := {key: str(RATE) for key in _RATES if key not in configs}:
+    if missing := {key: str(THROTTLE_RATE) for key in _RATES if key not in configs}:
         _alter_throttles(client, [(BROKER, "", missing)])
     _alter_throttles(
         client,
@@ -676,12 +678,12 @@ def throttle_moves(
                 name,
                 {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
             )
-            for name, own in _read_throttles(client, sorted(limits))
+            for name, own in _read_replication_throttles(client, sorted(limits))
         ],
     )
 
 
-def _read_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _read_replication_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     for name, configs in client.read_configs(names, (LEADERS, FOLLOWERS)):
         if not isinstance(configs, int):
             yield name, select_own_configs(configs)
@@ -690,7 +692,7 @@ def _read_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
     """Append replicas to the throttled ones `theirs`; return `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
-    value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
+    value = ",".join([*entries, *([] if THROTTLE_MARK in entries else [THROTTLE_MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value
 
 
@@ -700,19 +702,21 @@ def remove_throttles(client: KafkaClient, names: Sequence[str]) -> int:
     Removes the rate too if no reassignment is left.
     """
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
-    for name, own in _read_throttles(client, names):
-        ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
+    for name, own in _read_replication_throttles(client, names):
+        ours = {key: value.split(",") for key, value in own.items() if THROTTLE_MARK in value.split(",")}
         if ours:
-            theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
+            theirs = {key: ",".join(entries[: entries.index(THROTTLE_MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
     _alter_throttles(client, limits)
     configs = client.read_dynamic_configs()
-    rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
+    rates = {
+        key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(THROTTLE_RATE)
+    }
     if rates and not read_reassignments(client):
         _alter_throttles(client, [(BROKER, "", rates)])
     return len(limits)
 
 
 def _alter_throttles(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    for some in _split_by_records(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
+    for some in _batch_by_record_limit(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
         alter_configs(client, some, doing="limiting moves", what="the brokers")

@@ -454,23 +454,25 @@ def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
     """Create bindings; return (error code, message) for each, in order. The code of an existing binding is 0."""
     return [
         answer
-        for some in _split_evenly(bindings, client.dialect.records_at_once)
-        for answer in _create_portion(client, some)
+        for some in _split_bindings(bindings, client.dialect.records_at_once)
+        for answer in _send_acl_creations(client, some)
     ]
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Delete bindings; return (error code, message) for each, in order. The code of a missing binding is 0."""
-    return [answer for some in _split_evenly(bindings, _DELETED_AT_ONCE) for answer in _delete_portion(client, some)]
+    return [
+        answer for some in _split_bindings(bindings, _DELETED_AT_ONCE) for answer in _send_acl_deletions(client, some)
+    ]
 
 
-def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Iterator[Sequence[AccessBinding]]:
+def _split_bindings(bindings: Sequence[AccessBinding], limit: int | None) -> Iterator[Sequence[AccessBinding]]:
     most = limit or len(bindings) or 1
     for begin in range(0, len(bindings), most):
         yield bindings[begin : begin + most]
 
 
-def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+def _send_acl_creations(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
     request = CreateAclsRequest(creations=list(map(_encode_binding, bindings)), min_version=1)
@@ -478,7 +480,7 @@ def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
     return [(binding.error_code, binding.error_message or "") for binding in answer.results]
 
 
-def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+def _send_acl_deletions(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
     request = DeleteAclsRequest(filters=list(map(_encode_binding, bindings)), min_version=1)

@@ -76,16 +76,16 @@ class LedgerReader:
         """Next offset to read."""
         return self._next
 
-    def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+    def read_new(self, clear_cache: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield new records, and wait for open transactions.
 
-        Calls `forget`, which clears cached entries, if the topic was recreated.
+        Calls `clear_cache` if the topic was recreated.
         """
         from confluent_kafka import TopicPartition
 
         stable = self._read_stable_offset()
         if self._next and stable < self._next:
-            forget()
+            clear_cache()
             self.close()
             self._next = 0
             stable = self._read_stable_offset()

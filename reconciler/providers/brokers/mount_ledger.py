@@ -23,7 +23,7 @@ MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
 """Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
-LEFT: Final = "left"
+COPIED_TOPIC: Final = "left"
 """Kind of a completely copied topic: end offsets by topic id. It is deleted only if they are unchanged."""
 SEALED: Final = "sealed"
 """Kind of a sealed topic: its own values of the sealing configs, by topic id."""

@@ -15,10 +15,10 @@ from reconciler.providers.brokers import admin
 from reconciler.providers.brokers.groups import check_groups_visible
 from reconciler.providers.brokers.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
 from reconciler.providers.brokers.mount_ledger import (
+    COPIED_TOPIC,
     FILLED,
     FILLING,
     KINDS,
-    LEFT,
     WRITER,
     build_location,
     compute_configs_after_filling,
@@ -379,13 +379,13 @@ class KafkaMoves:
             admin.configure_topic(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
         left = {"ends": kept_ends, "new": name, "new_id": move.new_id}
-        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): left}
-        self._write_entries(changes, FILLED, LEFT)
+        changes: Changes = {(FILLED, move.new_id): None, (COPIED_TOPIC, move.old_id): left}
+        self._write_entries(changes, FILLED, COPIED_TOPIC)
 
     def seal_copied_topic(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
         """Seal a copied topic before its deletion. If any record was not copied, unseal it and raise."""
         name = self.naming.to_physical(full_name)
-        entry = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
+        entry = self.ledger.read(COPIED_TOPIC).get((COPIED_TOPIC, topic_id)) if topic_id is not None else None
         if topic_id is None or entry is None:
             return
         new = self.client.read_topic(entry["new"])
@@ -413,18 +413,18 @@ class KafkaMoves:
         """Unseal a copied topic that is not deleted."""
         self.seals.remove_seal(topic_id)
 
-    def forget_copied_topics(self, topic_ids: Iterable[str]) -> None:
+    def remove_copied_topic_entries(self, topic_ids: Iterable[str]) -> None:
         """Remove the ledger entries of deleted topics that were copied."""
-        entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
-        gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
+        entries = self.ledger.read(COPIED_TOPIC, PROGRESS, MAP, REKEYED)
+        gone = {(COPIED_TOPIC, topic_id) for topic_id in topic_ids if (COPIED_TOPIC, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
         filled = {entries[key]["new"] for key in gone}
-        rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
+        rest = [key for key in entries if key[0] != COPIED_TOPIC and key[1] in filled]
         if gone:
-            self._write_entries(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
+            self._write_entries(dict.fromkeys([*sorted(gone), *seals, *rest]), COPIED_TOPIC, PROGRESS, MAP, REKEYED)
 
     def _read_copied_ends(self, move: CopyMove) -> dict[int, int] | None:
-        entry = self.ledger.read(LEFT).get((LEFT, move.old_id))
+        entry = self.ledger.read(COPIED_TOPIC).get((COPIED_TOPIC, move.old_id))
         if entry is None or entry.get("new_id") != move.new_id:
             return None
         return {int(number): end for number, (_, end) in entry["ends"].items()}
@@ -531,7 +531,7 @@ def apply_protecting_copies(
     for outcome in do(rest) if rest else ():
         if (topic_id := left.get(outcome.id)) is not None:
             if isinstance(outcome, CompletedAction):
-                moves.forget_copied_topics([topic_id])
+                moves.remove_copied_topic_entries([topic_id])
             elif isinstance(outcome.error, UserError):
                 # Brokers rejected the deletion. After other errors, it may be in progress.
                 moves.unseal_copied_topic(topic_id)

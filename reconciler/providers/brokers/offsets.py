@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.brokers.faults import translate_code
-from reconciler.providers.protocol import Placement, TopicSizes
+from reconciler.providers.protocol import ReplicaPlacement, TopicSizes
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
     NO_CUTS,
@@ -220,7 +220,7 @@ def read_topic_sizes(client: KafkaClient, seen: TopicMetadata, address: Address)
         None,
         storage.log_bytes,
         storage,
-        {number: Placement(*placed) for number, placed in enumerate(brokers)},
+        {number: ReplicaPlacement(*placed) for number, placed in enumerate(brokers)},
     )
 
 

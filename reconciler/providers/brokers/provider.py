@@ -371,7 +371,7 @@ class BrokersProvider(ABC):
         """Return access rules that belong to no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.read_topics().keys()
-        entries = self._read_states() if LEDGER in topics else None
+        entries = self._read_visible_ledger() if LEDGER in topics else None
         return assign_bindings(self._drop_denials(bindings, entries or {}), self._naming, topics).rest
 
     def check_visible(self, address: Address) -> None:
@@ -381,7 +381,7 @@ class BrokersProvider(ABC):
     def read_overview(self) -> Overview:
         """Return names, partitions and replicas of visible topics."""
         every = self._client.read_topics()
-        entries = self._read_states() if LEDGER in every else None
+        entries = self._read_visible_ledger() if LEDGER in every else None
         return build_topic_overview(self._client.name, self._naming, every, entries)
 
     def apply(
@@ -461,7 +461,7 @@ class BrokersProvider(ABC):
         if (
             not measures
             or self._client.read_topics([LEDGER])[LEDGER].error in ABSENT
-            or (entries := self._read_states()) is None
+            or (entries := self._read_visible_ledger()) is None
         ):
             return measures
         from reconciler.providers.brokers.ledger import mirror_key
@@ -528,7 +528,7 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.vitals import measure_cluster
 
         return measure_cluster(
-            self._client, self._naming, self.groups, lambda: None if self._read_states() is None else self.links
+            self._client, self._naming, self.groups, lambda: None if self._read_visible_ledger() is None else self.links
         )
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
@@ -624,7 +624,7 @@ class BrokersProvider(ABC):
     def _separator(self) -> str:
         return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
-    def _read_states(self) -> Entries | None:
+    def _read_visible_ledger(self) -> Entries | None:
         """Return the ledger's entries; `None` if they may not be read and no link is known."""
         try:
             return self._ledger.read()

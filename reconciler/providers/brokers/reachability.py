@@ -174,7 +174,7 @@ class Route:
         return (
             self._explain_login(where, error)
             or self._explain_tls(where, address, str(error))
-            or self._explain_wire(where, address, str(error))
+            or self._explain_network_error(where, address, str(error))
         )
 
     def _is_final(self, address: Address, error: BaseException) -> bool:
@@ -223,7 +223,7 @@ class Route:
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
-    def _explain_wire(self, where: str, address: Address, text: str) -> ReconcilerError:
+    def _explain_network_error(self, where: str, address: Address, text: str) -> ReconcilerError:
         if "DNS" in text or "not known" in text:
             hint = "Check bootstrapServers and, if brokers advertise that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)

@@ -427,9 +427,9 @@ class EmbeddedProvider:
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
         """Return the jobs of one maintenance pass."""
-        from reconciler.providers.embedded.maintenance import list_jobs
+        from reconciler.providers.embedded.maintenance import list_maintenance_jobs
 
-        return list_jobs(self._declared.metadata.name, self._open_cluster(), means, self._keeping)
+        return list_maintenance_jobs(self._declared.metadata.name, self._open_cluster(), means, self._keeping)
 
     def _open_cluster(self) -> EmbeddedCluster:
         if self._opened is None:

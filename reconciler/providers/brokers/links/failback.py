@@ -100,13 +100,13 @@ class Failback:
                 open_seals(self.site).remove_seal(seen.id)
                 raise
 
-    def read_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
+    def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
         """Return a mirror's offset maps by partition."""
         topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
-    def find_diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
+    def find_diverged_ranges(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         """Return the ranges of diverged records. In each partition, they begin at or after the offset in `cuts`."""
         topic, seen = self._find_topic(full_name)
         ranges = self._find_ranges(topic, seen, cuts)

@@ -215,16 +215,16 @@ def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> 
     return offers | {site.naming.to_full_name(name): unreadable for name in sorted(hidden)}
 
 
-def read_marks(site: LinkSite) -> dict[str, TopicMark]:
+def read_topic_marks(site: LinkSite) -> dict[str, TopicMark]:
     """Return all topics by full name, with an opaque mark per partition that changes with its records."""
     try:
-        return _read_marks_once(site)
+        return _read_topic_marks_once(site)
     except NotFoundError:
         # A request fails if one topic was deleted meanwhile, so it is repeated.
-        return _read_marks_once(site)
+        return _read_topic_marks_once(site)
 
 
-def _read_marks_once(site: LinkSite) -> dict[str, TopicMark]:
+def _read_topic_marks_once(site: LinkSite) -> dict[str, TopicMark]:
     visible = {name: entry for name, entry in site.read_topics().items() if not is_internal(entry)}
     places = [
         (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0

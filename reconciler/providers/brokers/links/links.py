@@ -27,7 +27,7 @@ from reconciler.providers.brokers.ledger import (
 )
 from reconciler.providers.brokers.links import link_groups
 from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation, NewMirror
-from reconciler.providers.brokers.links.link_site import LinkSite, create_ledger_topic, read_marks
+from reconciler.providers.brokers.links.link_site import LinkSite, create_ledger_topic, read_topic_marks
 from reconciler.providers.brokers.links.link_states import (
     LinkStates,
     RecordedMirror,
@@ -114,7 +114,7 @@ class KafkaLinks(MirrorEntries):
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
         """Return all topics with marks that change with records."""
-        return read_marks(self.site)
+        return read_topic_marks(self.site)
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
         """Return nothing, so that a restarted job checks every partition again."""
@@ -271,11 +271,11 @@ class KafkaLinks(MirrorEntries):
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
         """Return the ranges of a topic's records that its mirror never got."""
-        return self._make_failback(skip_check).find_diverged(full_name, cuts)
+        return self._make_failback(skip_check).find_diverged_ranges(full_name, cuts)
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
         """Return a mirror's offset maps by partition."""
-        return self._make_failback(skip_check).read_maps(full_name)
+        return self._make_failback(skip_check).read_offset_maps(full_name)
 
     def record_agreement(
         self,

@@ -120,7 +120,7 @@ class ProgressReader:
 
     def read(self) -> None:
         """Read entries committed since the last read."""
-        for key, value in self.reader.read_new(self._forget):
+        for key, value in self.reader.read_new(self._clear_cached_progress):
             self._apply_entry(tuple(json.loads(key)), value)
 
     def find_progress(self, partition: int) -> Progress | None:
@@ -176,7 +176,7 @@ class ProgressReader:
             # A transaction writes the last chunk of the map last.
             self._last[number] = parse_chunk(int(key[3]), json.loads(value))
 
-    def _forget(self) -> None:
+    def _clear_cached_progress(self) -> None:
         self.state_changes += 1
         self._progress.clear()
         self._last.clear()

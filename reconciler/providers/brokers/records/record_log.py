@@ -227,7 +227,7 @@ class _RangeReader:
         until = monotonic() + _SILENCE_S
         while not self._is_done:
             messages = self._consume()
-            readable = self._cut_to_range(
+            readable = self._drop_outside_range(
                 self._handle_events(messages) if any(map(Message.error, messages)) else messages
             )
             if readable:
@@ -244,7 +244,7 @@ class _RangeReader:
         more = min(self._at_once, self._stop - self._next) - 1
         return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
-    def _cut_to_range(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def _drop_outside_range(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
             return messages
         self._next = _get_offset(messages[-1]) + 1
