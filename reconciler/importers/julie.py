@@ -201,8 +201,7 @@ def _import_topic(
         topic.report_lost(
             "plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too."
         )
-    # The configs of a topic's plan override its own configs.
-    configs |= plans.get(plan or "", {})
+    configs |= plans.get(plan or "", {})  # The configs of a topic's plan override its own configs.
     counts = Fields(
         {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.locate_key("config")
     )

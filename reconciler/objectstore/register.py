@@ -241,7 +241,6 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
-        """Read the register. Raise `UnansweredError` if that fails after an unanswered write."""
         try:
             return self.read()
         except RetryableError as error:

@@ -322,8 +322,7 @@ class Clients:
             return replace(opened.settings, credentials=_read_credentials(opened.credentials.get_frozen_credentials()))
 
     def _open(self) -> ClientPair:
-        # A forked process must not share sockets and locks with its parent.
-        if self._process != os.getpid():
+        if self._process != os.getpid():  # A forked process must not share sockets and locks with its parent.
             self._cached_pair, self._lock, self._process = None, threading.Lock(), os.getpid()
         if self._cached_pair is not None:
             return self._cached_pair

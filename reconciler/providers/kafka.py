@@ -164,8 +164,7 @@ def _read_common_defaults(look: ClusterFacts, names: Sequence[str]) -> dict[str,
         try:
             answers.append(_read_broker_defaults(look.client, broker, names))
         except RetryableError:
-            # A broker that died or hangs may have other defaults.
-            is_known = False
+            is_known = False  # A broker that died or hangs may have other defaults.
     if not any(answers):
         return {}
     differing = {key for key in _RETENTION_SOURCES if not is_known or len({answer.get(key) for answer in answers}) > 1}

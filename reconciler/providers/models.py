@@ -144,7 +144,7 @@ def to_declared_link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
 
 
 def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
-    """Return a link as plans observe it. Raises like `to_declared_link`."""
+    """Return a link as plans observe it. Raises the errors of `to_declared_link`."""
     return ObservedLink(
         to_declared_link(name, cluster, entry),
         entry.id,
@@ -244,8 +244,7 @@ def convert_changes(address: Address, changes: Sequence[Change], *, platform: st
             case str(path), tuple() | None as operations if path.startswith(ACLS):
                 rules[path] = None if operations is None else tuple(map(str, operations))
             case str(path), None if path == SEALED:
-                # The provider has removed the seal before.
-                continue
+                continue  # The provider has removed the seal before.
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")

@@ -87,7 +87,7 @@ class Migrations(Protocol):
         """Release a topic of a lost cluster, and return it. Idempotent.
 
         Raises:
-            UserError: See `read_releasable_topic`.
+            UserError: `owner` does not own such a topic, or the caller is not the super user.
         """
         ...
 

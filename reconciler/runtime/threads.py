@@ -187,8 +187,7 @@ class ThreadEffects:
                 raise _stopped_error()
             return answer.result()
         finally:
-            # A call that is still queued must not start.
-            answer.cancel()
+            answer.cancel()  # A call that is still queued must not start.
 
     async def sleep(self, seconds: float) -> None:
         """Pause for `seconds`, but only briefly after `hurry`."""

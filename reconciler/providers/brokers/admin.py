@@ -120,7 +120,7 @@ def _shows_change(
 
 
 def is_equal_config(key: str, left: str | None, right: str | None) -> bool:
-    """Compare config values, which brokers may format differently, such as 2.0E-4."""
+    """Return whether config values are equal, even if formatted differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 

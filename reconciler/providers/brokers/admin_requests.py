@@ -566,8 +566,7 @@ def sweep_throttles(client: KafkaClient) -> int:
     """Remove throttles that a killed process left on topics; return the number of topics."""
     configs = client.read_dynamic_configs()
     if not any(key in configs for key in _RATES):
-        # Without a cluster-wide rate, the throttles are not reconciler's.
-        return 0
+        return 0  # Without a cluster-wide rate, the throttles are not reconciler's.
     moving = {name for name, _ in read_reassignments(client)}
     return remove_throttles(
         client, sorted({name for name, seen in client.read_topics().items() if not seen.error} - moving)

@@ -78,8 +78,7 @@ class ClusterFacts:
         first = self.configs[0]
         number = first["node.id"].value if "node.id" in first else None
         for broker in self.cluster.brokers:
-            with suppress(RetryableError):
-                # A broker that died since `cluster` was read is skipped.
+            with suppress(RetryableError):  # A broker that died since `cluster` was read is skipped.
                 own = first if str(broker) == number else self.client.read_broker_configs(broker)
                 for key in sorted(keys & own.keys()):
                     value = own[key].value

@@ -102,8 +102,6 @@ def _make_client_factory(route: Route, open_connections: list[_ConnectionManager
 
 
 class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Socket that is closed if connecting fails."""
-
     SCHEMES = ("closing",)
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
@@ -323,6 +321,5 @@ class _ResponseParser:
     def _skip_tags(self) -> None:
         for _ in range(self._read_unsigned()):
             self._read_unsigned()
-            # `_read_unsigned` advances `_at`, too.
-            size = self._read_unsigned()
+            size = self._read_unsigned()  # `_read_unsigned` advances `_at`, too.
             self._at += size

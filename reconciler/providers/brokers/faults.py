@@ -119,8 +119,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
     if error.code() != KafkaError._FATAL:
         return error
     try:
-        # librdkafka answers this call with the original error.
-        producer.begin_transaction()
+        producer.begin_transaction()  # librdkafka answers this call with the original error.
     except KafkaException as died:
         return died.args[0]
     return error
@@ -226,8 +225,7 @@ def translate_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 def _clean_message(message: str) -> str:
     if any(part in message for part in _OF_LIBRDKAFKA):
-        # librdkafka's texts are left out, because the meanings above are clearer.
-        return ""
+        return ""  # librdkafka's texts are left out, because the meanings above are clearer.
     needed = _NEEDED.fullmatch(message.strip())
     return to_one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 

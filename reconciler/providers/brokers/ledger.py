@@ -50,8 +50,7 @@ _POLL_S: Final = 0.1
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
 _READING: Final = {
-    # The library requires a group id, though no offsets are committed.
-    "group.id": "reconciler",
+    "group.id": "reconciler",  # The library requires a group id, though no offsets are committed.
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
@@ -118,8 +117,7 @@ class LedgerReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._next, has_seen_end = max(self._next, received.offset()), True
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                # A consumer that commits nothing can read without rights on the group.
-                pass
+                pass  # A consumer that commits nothing can read without rights on the group.
             elif not error.retriable() and error.code() not in LEADERLESS:
                 raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
@@ -145,8 +143,7 @@ class LedgerReader:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             cause = error.args[0]
             if cause.code() in missing and (cause := self._find_hidden_error()) is None:
-                # This client has cached that the topic is missing.
-                self.close()
+                self.close()  # This client has cached that the topic is missing.
                 return _MISSING
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
@@ -432,8 +429,7 @@ class Ledger:
         with self._write_lock:
             for attempt in range(_ATTEMPTS):
                 if writer not in self._writers and not decide(entries := self.read(*kinds)):
-                    # Without a change, no writer is opened, which would fence others.
-                    return entries
+                    return entries  # Without a change, no writer is opened, which would fence others.
                 self._create_topic()
                 try:
                     return self._change_once(writer, decide, kinds, patience_s)
@@ -469,8 +465,7 @@ class Ledger:
     ) -> Entries:
         if writer not in self._writers:
             self._writers[writer] = LedgerWriter(self.settings, writer, self.cluster, patience_s=patience_s)
-        # A writer that begins after this read fences this one, so `entries` are current.
-        entries = self.read(*kinds)
+        entries = self.read(*kinds)  # A writer that begins after this read fences this one, so `entries` are current.
         changes = decide(entries)
         if not changes:
             return entries

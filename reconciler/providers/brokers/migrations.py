@@ -126,8 +126,7 @@ class KafkaMigrations:
         if move.direction == "inbound":
             topic_id = move.topic_id
             if topic_id is None and (made := moves.find_made_topic(move.topic)) is not None:
-                # The process that created the topic died before it recorded the id.
-                topic_id = made.id
+                topic_id = made.id  # The process that created the topic died before it recorded the id.
             if topic_id is not None:
                 moves.delete_topic(move.topic, topic_id)
             may_go_on()

@@ -349,8 +349,7 @@ class KafkaMoves:
                 self._write_entries({key: {**entry, "switched": sorted(switched)}}, FILLED)
 
     def _commit_switched_offsets(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
-        # Recorded ends show that `finish_move` has run before.
-        is_over = self._read_copied_ends(move) is not None
+        is_over = self._read_copied_ends(move) is not None  # Recorded ends show that `finish_move` has run before.
         translate = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
         count = 0
         for group in self.groups.list_names():

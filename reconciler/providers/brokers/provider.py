@@ -144,8 +144,7 @@ class ClusterObserver:
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
-                # A topic with another error is deleted, or is being deleted.
-                continue
+                continue  # A topic with another error is deleted, or is being deleted.
             full_name = self.naming.to_full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
@@ -158,8 +157,7 @@ class ClusterObserver:
                 address,
                 Observed(
                     resource,
-                    # Brokers report zeros as the id of a hidden topic.
-                    seen.id if seen.replicas else None,
+                    seen.id if seen.replicas else None,  # Brokers report zeros as the id of a hidden topic.
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(self.initial.get(name, {}), is_moving=seen.is_moving),
@@ -289,8 +287,7 @@ class BrokersProvider(ABC):
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
-        # Syncs of mirrors add names in parallel.
-        self._learning = threading.Lock()
+        self._learning = threading.Lock()  # Syncs of mirrors add names in parallel.
         self.learn_names(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
@@ -680,8 +677,7 @@ class BrokersProvider(ABC):
                 case "link":
                     what[key] = lineage
                 case _:
-                    # This workspace does not know the namespace.
-                    continue
+                    continue  # This workspace does not know the namespace.
         return replace(owners, lineages_by_key=what)
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:

@@ -287,8 +287,7 @@ def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping
     tries = Tries(_ELECTION, within_s=_ELECTION_S)
     while True:
         try:
-            if tries.failed:
-                # The client caches the old leader until it reads the topic again.
+            if tries.failed:  # The client caches the old leader until it reads the topic again.
                 consumer.list_topics(place.topic, _ANSWER_S)
             return consumer.get_watermark_offsets(place, _ANSWER_S)
         except KafkaException as error:
@@ -303,8 +302,7 @@ def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
     route = Route.from_settings(admin_options, cluster)
-    # A client with these settings was connected before, so failures may be temporary.
-    route.is_open = True
+    route.is_open = True  # A client with these settings was connected before, so failures may be temporary.
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
     context = tls.build_context(where=f"cluster {cluster}: security") if protocol.endswith("SSL") else None
     for address in route.servers:

@@ -128,8 +128,7 @@ class Seals:
         try:
             configs_shown = dict(self.client.read_configs([name], sorted(configs), node=broker)).get(name, 0)
         except RetryableError:
-            # The caller asks again, unless the broker is dead then.
-            return False
+            return False  # The caller asks again, unless the broker is dead then.
         if isinstance(configs_shown, int):
             return False
         own = select_own_configs(configs_shown)

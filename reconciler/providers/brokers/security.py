@@ -325,8 +325,7 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     if _CALLBACK in clear:
-        # The library would time out without credentials, so this call reports them.
-        clear[_CALLBACK].get_token()
+        clear[_CALLBACK].get_token()  # The library would time out without credentials, so this call reports them.
     return {**_BASE, **clear, "logger": _quiet}
 
 
@@ -486,7 +485,7 @@ def _find_aws_credentials() -> Any:
 
 @lru_cache(maxsize=1)
 def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return a process's AWS session, cached because each session requests its own credentials."""
+    """Return a process's cached AWS session, because each session requests its own credentials."""
     import botocore.session
 
     return botocore.session.get_session()

@@ -82,10 +82,7 @@ def finish_failovers(
 ) -> list[Outcome]:
     """Limit group offsets to the ends of failed-over mirrors, and allow producers.
 
-    An action fails if its topic cannot be opened to producers.
-
-    Raises:
-        LeaseError: Raised by `may_go_on`; a repeated action finishes the rest.
+    An action fails if its topic cannot be opened to producers. It may be repeated.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
     mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)]
@@ -434,9 +431,6 @@ def turn_off_tiering(
     """Finish turning off tiered storage (KIP-950).
 
     An action with unfinished topics fails and may be repeated.
-
-    Raises:
-        LeaseError: Raised by `may_go_on`; the next process finishes the rest.
     """
     if not _find_switching_actions(actions, list_disabling_topics(cluster.catalog.get_cached())):
         return list(outcomes)

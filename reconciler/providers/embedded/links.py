@@ -323,8 +323,7 @@ class EmbeddedSyncs:
         results: list[R] = []
 
         def decide_again(draft: Draft) -> None:
-            # After a concurrent commit, `decide` runs again.
-            results[:] = [decide(draft)]
+            results[:] = [decide(draft)]  # After a concurrent commit, `decide` runs again.
 
         self.cluster.catalog.commit(decide_again)
         return results[0]

@@ -192,8 +192,7 @@ class MountBatch:
             if draft.migrations[str(number)].state != MigrationState.CANCELLED:
                 self.migration_numbers[action] = number
                 return topic.topic_id if attachment.is_mount else None
-            # A cancelled migration is deleted, and a new one begins.
-            apply_verb(draft, number, "delete")
+            apply_verb(draft, number, "delete")  # A cancelled migration is deleted, and a new one begins.
         existing = draft.topics.get(attachment.name)
         if existing is not None:
             location = get_topic_location(attachment.name, existing, self.cluster.cluster_id)
@@ -230,8 +229,7 @@ class MountBatch:
     def _mount(self, draft: Draft, attachment: Attachment, existing: TopicEntry | None) -> str:
         if existing is not None:
             check_not_migrating(attachment.name, existing, "to mount it")
-            # An existing topic shows that an earlier run completed the mount.
-            return existing.id
+            return existing.id  # An existing topic shows that an earlier run completed the mount.
         lookup = self.lookups[attachment.id]
         if isinstance(lookup, MigrantEntry):
             cluster_id = self.cluster.cluster_id
@@ -249,8 +247,7 @@ class MountBatch:
                 draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
-            # The missing topic was not unmounted by an earlier run.
-            raise _lookup_error(attachment, lookup)
+            raise _lookup_error(attachment, lookup)  # The missing topic was not unmounted by an earlier run.
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:

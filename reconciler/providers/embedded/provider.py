@@ -88,8 +88,7 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
         if storage_id is None and bound is not None:
             check_not_lost(storage, bound)
         if storage_id is None or storage_id != bound:
-            # The plan reports errors, such as missing rights.
-            check_storage_place(storage, root)
+            check_storage_place(storage, root)  # The plan reports errors, such as missing rights.
     except UserError as error:
         return ObservedStorage(bound, None, tiered, error)
     return ObservedStorage(bound, storage_id, tiered)
@@ -264,8 +263,7 @@ class EmbeddedProvider:
         """Return the cluster at the root, or `None` if there is none."""
         cluster_file = read_cluster_file(self._store)
         if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
-            # The cached cluster was replaced by another.
-            self._opened = None
+            self._opened = None  # The cached cluster was replaced by another.
         return None if cluster_file is None else ClusterIdentity("embedded", cluster_file.id, cluster_file.format)
 
     def observe(self, scope: Scope) -> Inventory:
@@ -451,8 +449,7 @@ class EmbeddedProvider:
         storage = self._storage if is_bound else None
         if storage is not None:
             check_new_locations(self._store, storage)
-            # This process's permissions count, not the planner's.
-            check_usable(storage)
+            check_usable(storage)  # This process's permissions count, not the planner's.
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:

@@ -56,7 +56,7 @@ _COUNT_LIMIT: Final = 200_000
 
 @dataclass(frozen=True)
 class Failback:
-    """Failback of topics of one cluster."""
+    """Failback of one cluster's topics to mirrors."""
 
     site: LinkSite
     log: Callable[[str], TopicLog] | None
@@ -187,8 +187,7 @@ class Failback:
         link = self.site.read_states().require_mirror(topic, full_name, seen.id).link
         self.may_go_on()
         self.site.ledger.change(build_writer_id(link), decide, *COPIES)
-        with suppress(UserError):
-            # Each pass of the link protects its mirrors again, and reports errors.
+        with suppress(UserError):  # Each pass of the link protects its mirrors again, and reports errors.
             protect_mirrors(self.site, link)
         open_seals(self.site).remove_seal(seen.id)
 

@@ -107,8 +107,7 @@ class _Partition:
         gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
         if self.commits is None:
-            # An earlier version may have started the copy in a topic with records.
-            before = []
+            before = []  # An earlier version may have started the copy in a topic with records.
         are_all_marked = self.commits is None or len(between) <= self.commits
         wanted = [*before, *(gap for gap in between if gap.length > 1 or not are_all_marked)]
         cut = (OffsetRange(max(gap.start, within.start), gap.stop) for gap in wanted)

@@ -106,8 +106,7 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
             codes[name] = (await connections.send(request, node_id=node)).error_code
-            if codes[name] in _MOVED:
-                # The library caches a coordinator even after it has moved.
+            if codes[name] in _MOVED:  # The library caches a coordinator even after it has moved.
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return codes
 
@@ -390,8 +389,7 @@ class MirrorCreation:
         for topic, seen in self.site.client.read_topics(silent).items():
             if seen.error == UNAUTHORIZED:
                 raise self.site.client.build_hidden_error(topic)
-            if not seen.error:
-                # The broker that listed the topics did not show this one yet.
+            if not seen.error:  # The broker that listed the topics did not show this one yet.
                 ids[topic] = seen.id
 
         def decide(entries: Entries) -> Changes:

@@ -195,8 +195,7 @@ class _OffsetSync:
             topic = self.site.naming.to_physical(name)
             mirror = self.states.mirrors.get(topic)
             if mirror is None or not mirror.is_mirroring:
-                # Deleted and stopped mirrors get no offsets.
-                continue
+                continue  # Deleted and stopped mirrors get no offsets.
             if number >= len(self.topics[topic].replicas):
                 is_clamped = True
                 continue
@@ -413,8 +412,7 @@ def protect_mirrors(site: LinkSite, link: str) -> int:
     wanted: dict[str, tuple[str, ...]] = {}
     for topic, mirror in mirrors.items():
         if topic in silent:
-            # The topic may still exist, so its denials stay.
-            continue
+            continue  # The topic may still exist, so its denials stay.
         is_mirror = mirror.is_mirroring and topic in topics and topics[topic].id == mirror.topic_id
         wanted[topic] = _find_writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(mirrors[topic].name for topic, principals in wanted.items() if EVERYONE in principals)

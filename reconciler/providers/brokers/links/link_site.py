@@ -219,8 +219,7 @@ def read_topic_marks(site: LinkSite) -> dict[str, TopicMark]:
     """Return all topics by full name, with an opaque mark per partition that changes with its records."""
     try:
         return _read_topic_marks_once(site)
-    except NotFoundError:
-        # A request fails if one topic was deleted meanwhile, so it is repeated.
+    except NotFoundError:  # A request fails if one topic was deleted meanwhile, so it is repeated.
         return _read_topic_marks_once(site)
 
 

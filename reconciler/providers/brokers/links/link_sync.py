@@ -113,8 +113,7 @@ class KafkaSyncs:
             if named_link is None
             else resolve_synced_configs(source, named_link[1], self.site.capabilities(), configs)
         )
-        if is_sealed(configs):
-            # A sealed topic keeps the seal's configs until its role change ends.
+        if is_sealed(configs):  # A sealed topic keeps the seal's configs until its role change ends.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
         self.site.change_topic(name, (partitions, configs), (source.partitions, taken), skip_check)
         if mirror.entry.source_topic_id is None and source.incarnation is not None:

@@ -240,8 +240,7 @@ def _build_columns(lot: _BatchLot, partition: int, offsets: OffsetRange) -> pa.R
 
 def _find_starts(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
     begins: list[int] = []
-    # This loop runs once per record, and local names are faster.
-    add, more = begins.append, _MORE
+    add, more = begins.append, _MORE  # This loop runs once per record, and local names are faster.
     for (begin, end), count in zip(places, counts, strict=True):
         at = begin
         for _ in range(count):

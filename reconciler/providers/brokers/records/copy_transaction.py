@@ -163,8 +163,7 @@ _WRITING: Final = {
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 256 << 10,
-    # The client's limit is never reached, because the broker enforces its own.
-    "message.max.bytes": 1_000_000_000,
+    "message.max.bytes": 1_000_000_000,  # The client's limit is never reached, because the broker enforces its own.
     "compression.type": "lz4",
 }
 

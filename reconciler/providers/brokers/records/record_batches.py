@@ -159,8 +159,7 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
         is_marker = form == FORMAT and bool(attributes & CONTROL)
         is_aborted = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in aborting
         is_readable = not is_marker and not is_aborted
-        if is_marker and records:
-            # Compaction may empty a marker. An empty marker ends no transaction.
+        if is_marker and records:  # Compaction may empty a marker. An empty marker ends no transaction.
             try:
                 if _is_abort(fetched[at + PREFIX.size + REST.size : end]):
                     aborting.discard(producer)
@@ -173,8 +172,7 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
 
 def _is_abort(marker: bytes) -> bool:
     at = length = 0
-    # Before the key are length, attributes (one byte), time, offset and key length.
-    for number in range(4):
+    for number in range(4):  # Before the key are length, attributes (one byte), time, offset and key length.
         length, at = _read_number(marker, at + (number == 1))
     if length < _MARKER.size:
         raise IndexError

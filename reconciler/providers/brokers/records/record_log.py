@@ -411,8 +411,7 @@ class KafkaLog:
             SourceChangedError: Raised at the end if another topic now has the name.
         """
         yield from read_batches(self._build_source(partition), offsets)
-        if self.id is not None and offsets.length:
-            # Records were read by name, and the topic may have been recreated.
+        if self.id is not None and offsets.length:  # Records were read by name, and the topic may have been recreated.
             seen = self._client.read_topics([self.topic])[self.topic]
             if not seen.error:
                 self._check_same(seen)
@@ -431,8 +430,7 @@ class KafkaLog:
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time; `None` if all records are older."""
-        if timestamp_ms < 0:
-            # Brokers would take a negative time for a special value.
+        if timestamp_ms < 0:  # Brokers would take a negative time for a special value.
             bounds = self.read_bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
         offset = read_offsets(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
@@ -461,8 +459,7 @@ class KafkaLog:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:
-                # Sizes may be unreadable. A constant is enough to balance work among tasks.
+            except ReconcilerError:  # Sizes may be unreadable. A constant is enough to balance work among tasks.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 
