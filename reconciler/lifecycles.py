@@ -373,7 +373,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, RoleVerdict]]] = {
     "paused": {
         _Mirror.ACTIVE: VerbRequest(("pause",)),
         _Mirror.PAUSED: RoleReached(),
-        _Mirror.LINK_PAUSED: RoleReached(),  # a paused link hides the mirror's own status
+        _Mirror.LINK_PAUSED: RoleReached(),  # A paused link hides the mirror's own status.
         _Mirror.SOURCE_UNAVAILABLE: UnreachableRole("Its source is unreachable; pause it when it is ACTIVE again."),
         _Mirror.LINK_FAILED: UnreachableRole("Mend its link first."),
         _Mirror.FAILED: UnreachableRole("It has failed permanently and mirrors nothing."),
@@ -484,8 +484,8 @@ HOUSEKEEPING: Final = Lifecycle(
 )
 
 
-# States of KIP-405. A segment is being copied until a manifest lists it, and being deleted while the manifest lists it
-# as garbage.
+# States of KIP-405. A segment is being copied until a manifest lists it. While it is being deleted, the manifest lists
+# it as garbage.
 
 
 class SegmentState(StrEnum):

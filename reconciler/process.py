@@ -296,7 +296,7 @@ def _parse_blobs(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _find_trusted_root(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Return the repository's root; reject a git folder around `folder`, which may be committed."""
+    """Return the repository's root. Reject a git folder around `folder`: a commit may contain it."""
     place = Path(_read_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"

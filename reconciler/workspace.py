@@ -148,7 +148,7 @@ class Workspace:
         from reconciler.operations.plan import plan  # noqa: PLC0415 - slow to import, and not needed to read topics
 
         select = self._select_with(targets, excludes, labels, changed_since, allow)
-        return WorkspacePlan(plan(self._invocation(), select))
+        return WorkspacePlan(plan(self._build_invocation(), select))
 
     def apply(
         self,
@@ -181,8 +181,9 @@ class Workspace:
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
         hooks, planned = Hooks(lambda _planned: True, _log_event, stop), plan._planned  # noqa: SLF001 - its own
-        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in the thread of its cells
-            running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
+        # Cells of a notebook run in a thread with an event loop, so the apply needs another thread.
+        with ThreadPoolExecutor(1, "apply") as thread:
+            running = thread.submit(apply_planned, self._build_invocation(), planned, tuple(allow), options, hooks)
             try:
                 applied = running.result()
             except KeyboardInterrupt:
@@ -205,7 +206,7 @@ class Workspace:
         """Return the differences between clusters and files; see `plan` for the parameters."""
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
-        drifted = drift(self._invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
+        drifted = drift(self._build_invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
         if drifted.verdict is not None and not isinstance(drifted.verdict, DriftError):
             raise drifted.verdict
         return drifted.findings
@@ -227,7 +228,7 @@ class Workspace:
             allow=tuple(allow),
         )
 
-    def _invocation(self) -> Invocation:
+    def _build_invocation(self) -> Invocation:
         return build_invocation(self.folder, warn=_LOG.warning, environ=self._environ)
 
 
@@ -239,12 +240,8 @@ def register_topics(session: Session, workspace: Workspace) -> None:
     """Register the Spark format `topic-log`, which reads and writes topics of a workspace's clusters.
 
     Environment variables are pickled with the data source, and appear in no option or log.
-
-    Args:
-        session: The Spark session.
-        workspace: The workspace that declares the topics.
     """
     from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
 
-    context = workspace._invocation()  # noqa: SLF001 - its own
+    context = workspace._build_invocation()  # noqa: SLF001 - its own
     register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own

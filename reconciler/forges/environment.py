@@ -19,7 +19,7 @@ from reconciler.runtime.text import list_first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
-    """Command-line options for the forge; the environment replaces `None`."""
+    """Command-line options for the forge; `None` means to read the environment."""
 
     forge: Kind | None = None
     repository: str | None = None
@@ -117,7 +117,7 @@ def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool:
 
 
 def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
-    """Return the number of the pipeline's pull request."""
+    """Return the pipeline's pull request; raise if there is not exactly one."""
     if request.pull_request is not None:
         return request.pull_request
     kind = request.forge or _detect_kind(environ)
@@ -137,7 +137,7 @@ _COMMITS: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
 
 
 def find_run_commit(environ: Mapping[str, str]) -> str | None:
-    """Return the commit of the pipeline's run, or `None`."""
+    """Return the commit of the pipeline's run; `None` outside a pipeline."""
     return _read_variable(environ, _COMMITS) or None
 
 

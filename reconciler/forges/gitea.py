@@ -96,7 +96,7 @@ class Gitea(GitHubCompatibleForge):
         return None if answer.status == _NOT_FOUND else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the number of the merged pull request with a commit."""
+        """Return the number of the merged pull request with a commit, in a list."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_NOT_FOUND,))
         if answer.status == _NOT_FOUND:
@@ -128,7 +128,6 @@ class Gitea(GitHubCompatibleForge):
         return self._list_rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _list_rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects of all pages; some Gitea versions repeat objects."""
         seen: set[int] = set()
         page = 1
         while True:

@@ -20,7 +20,7 @@ def _list_graphql_errors(answer: ForgeResponse) -> list[Mapping[str, Any]]:
 
 
 def _find_retry_reason(answer: ForgeResponse) -> RetryReason | None:
-    """Return why to retry a GraphQL request, or `None`; its HTTP status is always 200."""
+    """Return why to retry a GraphQL request; `None` on success. Its HTTP status is always 200."""
     if b'"errors"' not in answer.body:
         return None
     types = {problem.get("type") for problem in _list_graphql_errors(answer)}
@@ -60,7 +60,7 @@ class GitHubCompatibleForge:
         return parse_comment(self._api.send("POST", path, "post a comment", body={"body": body}).parse_object())
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
-        """Edit a comment."""
+        """Edit a comment; return `None` if it does not exist."""
         path = f"{self._issues}/comments/{comment.id}"
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
         return None if answer.status == _NOT_FOUND else parse_comment(answer.parse_object())
@@ -87,7 +87,7 @@ class GitHubCompatibleForge:
         return {name: name for name in names}
 
     def read_pull_request(self, number: int) -> PullRequest:
-        """Return a pull request."""
+        """Return a pull request, open or closed."""
         return parse_pull_request(
             self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").parse_object()
         )
@@ -254,7 +254,7 @@ def read_author_login(row: Mapping[str, Any]) -> str:
 def find_latest_approvals(
     reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return each author's latest review if it is an approval."""
+    """Return each author's latest review if its state is `approved`. Only the states `approved` and `others` count."""
     newest = {read_author_login(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 

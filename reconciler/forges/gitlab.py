@@ -64,7 +64,7 @@ class GitLab:
         return _parse_note(answer.parse_object(), page)
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
-        """Edit a note."""
+        """Edit a note; return `None` if it does not exist."""
         path = f"{self._build_notes_path(number)}/{comment.id}"
         answer = self._api.send("PUT", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
         return None if answer.status == _NOT_FOUND else Comment(comment.id, body, comment.url)
@@ -108,7 +108,7 @@ class GitLab:
         return None if answer.status == _NOT_FOUND else _parse_issue(answer.parse_object())
 
     def read_pull_request(self, number: int) -> PullRequest:
-        """Return a merge request."""
+        """Return a merge request, open or closed."""
         row = self._api.get(f"{self._project}/merge_requests/{number}", "see the merge request").parse_object()
         return _parse_request(row)
 
@@ -119,7 +119,7 @@ class GitLab:
         return sorted(request.number for request in map(_parse_request, rows) if request.is_merged)
 
     def list_approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the approvals; one covers the head if all commits were pushed before it."""
+        """Return the approvals. An approval covers the head if all commits were pushed before it."""
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").read_field("approved_by") or ()
         rows = [row for row in rows if isinstance(row, dict)]

@@ -99,7 +99,7 @@ def _compile_pattern(glob: str) -> re.Pattern[str]:
     if glob.endswith("/"):
         end = "/.*"
     elif body.endswith("/*"):
-        end = ""  # Match only direct children.
+        end = ""
     else:
         end = "(?:/.*)?"
     return re.compile(start + text + end)
@@ -113,7 +113,7 @@ def _match_gitea_expressions(text: str, file: str) -> list[str]:
         try:
             is_match = bool(expression) and re.fullmatch(expression, file) is not None
         except re.error:
-            continue  # Gitea ignores invalid expressions.
+            continue
         if owners and is_match is not is_turned:
             matching_owners += owners
     return matching_owners

@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 from reconciler.runtime.text import escape_invisible, format_count
 
 # First line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3 -->`.
-# Fields are optional; unknown ones are ignored.
+# Every field is optional. Unknown fields are ignored.
 
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")

@@ -127,7 +127,10 @@ UNKNOWN = "is an unknown field"
 
 
 class Fields:
-    """A mapping in a source file; records which keys were read."""
+    """A mapping in a source file; records which keys were read.
+
+    For an absent key, readers return `None` or nothing; likewise for a wrong type, which they report.
+    """
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class Fields:
         return None
 
     def has_text_name(self, key: str) -> bool:
-        """Return whether `name` in the mapping at `key` is a string; report an unquoted number."""
+        """Return whether `name` in the mapping at `key` is a string or absent; report an unquoted number."""
         inner = self.content.get(key)
         name = inner.get("name") if isinstance(inner, dict) else None
         if isinstance(name, bool) or not isinstance(name, positions.ScalarText | int | float):
@@ -232,7 +235,7 @@ class Fields:
         return {name: value for name, value in values.items() if value is not None}
 
     def read_mapping(self, key: str) -> Fields | None:
-        """Return a nested mapping, or `None`."""
+        """Return a nested mapping."""
         value = self.read_raw(key)
         if value is None:
             return None
@@ -266,7 +269,7 @@ class Fields:
                 self._report_wrong_type(key, value, "a mapping", name)
 
     def report_if_present(self, key: str, why: str, hint: str = "") -> None:
-        """Report why a key was not imported, if present."""
+        """Report why a key, if present, was not imported."""
         if self._is_present(key):
             self.report_lost(key, why, hint)
 
@@ -304,7 +307,7 @@ class Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
     def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
-        # The value may be a secret, so only its type is reported.
+        # The value may be a secret, so the message names only its type.
         kind = "a text" if isinstance(value, str) else describe_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
         why = f"is {kind}, and {wanted} was expected"
@@ -371,7 +374,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse_yaml(raw, label, may_merge=True)
         problems += _add_template_hints(parsed.problems, raw)
-        where = () if parsed.problems else find_spots(raw)  # `find_spots` requires valid YAML
+        where = () if parsed.problems else find_spots(raw)
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             documents.append(Document(label, path, expand_merge_keys(document.as_written), document.line, at))

@@ -50,7 +50,7 @@ def import_documents(documents: tuple[Document, ...], reading: SourceReading) ->
             case "KafkaPrincipalAuthorization":
                 _import_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # read above, for topics and principals
+                pass  # `import_documents` has read these kinds before.
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.report_inexpressible("", NO_CLIENT_QUOTA)
             case "KafkaUser":

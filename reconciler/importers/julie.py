@@ -26,9 +26,6 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.files import build_label
 
-# Access rules of JulieOps' roles, from its documentation.
-
-
 _STORES: Final = {
     "status_topic": "connect-status",
     "offset_topic": "connect-offsets",
@@ -204,7 +201,7 @@ def _import_topic(
         topic.report_lost(
             "plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too."
         )
-    configs |= plans.get(plan or "", {})  # plans override topics
+    configs |= plans.get(plan or "", {})  # The configs of a topic's plan override its own configs.
     counts = Fields(
         {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.locate_key("config")
     )

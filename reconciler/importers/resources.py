@@ -148,7 +148,7 @@ def _is_same_topic(one: ImportedTopic, other: ImportedTopic) -> bool:
 
 @dataclass(slots=True)
 class AccessRules:
-    """Access rules of a cluster: `acls` by topic name, and other rules with positions."""
+    """Access rules of a cluster: `acls` by topic name, and all other rules with their source positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     bindings: dict[AccessBinding, SourcePlace] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class ClusterResources:
 
 @dataclass(slots=True)
 class ImportedResources:
-    """Result of a conversion: resources by cluster, clusters, and what was skipped."""
+    """Result of a conversion: resources by cluster, clusters, and `lost` resources and fields."""
 
     flat: dict[str, ClusterResources] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)

@@ -55,7 +55,7 @@ def import_documents(documents: tuple[Document, ...], reading: SourceReading) ->
         _import_resource(fields, homes)
 
 
-# Cluster names are unique only within a Kubernetes namespace; ambiguous ones become NAMESPACE/NAME.
+# Cluster names are unique only within a Kubernetes namespace. An ambiguous name becomes NAMESPACE/NAME.
 
 
 KubernetesNamespaces: TypeAlias = Mapping[str, set[str]]

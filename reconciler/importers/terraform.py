@@ -41,10 +41,10 @@ _DEPOSED: Final = "it is deposed: another one is in its place, and the next appl
 _DEFAULT: Final = "kafka"
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
-"""Resource types of other Kafka providers; they are reported as not imported."""
+"""Resource types of unsupported Kafka providers, which are reported as not imported."""
 _REDPANDA: Final = "redpanda"
 _AROUND_HOST: Final = re.compile(r"^https?://|(:\d+)?/*$")
-"""Scheme and port of a `cluster_api_url`: some versions of the provider write them, others do not."""
+"""Scheme and port of a `cluster_api_url`, which some versions omit."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
 _PULL_AGAIN: Final = "Write it again: terraform state pull > terraform.tfstate"

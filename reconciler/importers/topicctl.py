@@ -182,7 +182,7 @@ def _read_tls(tls: Fields | None) -> TlsFiles | None:
 def _read_sasl(sasl: Fields | None) -> SaslLogin | None:
     if sasl is None or not sasl.read_flag("enabled"):
         return None
-    sasl.ignore_keys("password")  # a reference replaces the secret
+    sasl.ignore_keys("password")  # The imported manifest references an environment variable instead of the password.
     sasl.report_inexpressible(
         "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
     )

@@ -3,8 +3,8 @@
 Keys are relative, separated by `/`. Readers never see partial bodies. A conditional write compares the object's
 *version*. Equal bodies may have equal versions (S3's ETags do), so swapped bodies contain a nonce.
 
-If the answer to a conditional write was lost, the store compares the object with the body that it wrote. A caller with
-competing writers searches `LostRaceError.current` for its mark.
+If the response to a conditional write was lost, the store compares the object with the body that it wrote. If another
+writer has replaced that body, the caller finds its own mark in `LostRaceError.current`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ObjectStore(Protocol):
         """Store `body` durably if the object's version is `expected`; `None` means that it does not exist.
 
         Raises:
-            LostRaceError: Another write was first.
+            LostRaceError: Another write came first.
         """
         ...
 
@@ -105,7 +105,7 @@ class ObjectStore(Protocol):
         ...
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the conditions of writes that this store violates."""
+        """Probe whether the store honours conditional writes; return the conditions it ignores."""
         ...
 
 
@@ -158,7 +158,7 @@ def create_nonce() -> str:
 
 
 # A shape is a type, a tuple of alternatives (`None` is null), `[shape]` (a list), `{str: shape}` (any names) or
-# `{"name": shape, "optional?": shape}` (further names are allowed).
+# `{"name": shape, "optional?": shape}` (other names are allowed).
 
 
 def check_shape(value: Any, shape: Any, at: str = "") -> None:
@@ -224,7 +224,7 @@ def missing_object_error(url: str, key: str, *, place: str = "store") -> Missing
 
 
 def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Iterator[bytes]:
-    """Yield an object in chunks of `size` bytes. The caller has read the chunk `first`."""
+    """Yield an object in chunks of `size` bytes, beginning with `first`, which the caller has read."""
     piece, at = first, 0
     while piece:
         yield piece
@@ -243,7 +243,7 @@ PROBE: Final = ".probe-"
 
 
 def probe_conditions(store: ObjectStore) -> list[str]:
-    """Return the conditions of writes that `store` violates, by writes to a temporary object."""
+    """Return the write conditions that `store` ignores. Writes a temporary object."""
     key = PROBE + create_nonce()
     try:
         problems = _probe_key(store, key)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - `obstore` is an optional dependency
 
 
-# `obstore`'s error texts may contain signed URLs, so only status, code, message and connection failure are shown.
+# Error texts of `obstore` may contain signed URLs. Only their status, code, message and connection failure are shown.
 
 
 _GOOGLE_RIGHTS: Final[dict[StoreOperation, str]] = {
@@ -71,7 +71,7 @@ def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
     except Exception as error:
         if not is_obstore_error(error):
             raise
-        # Not `from error`, whose text may contain a signed URL.
+        # `from error` would print a text that may contain a signed URL.
         raise translate_error(error, doing, url) from None
 
 
@@ -96,19 +96,19 @@ def read_error_code(error: Exception) -> str:
 
 
 def is_missing(error: Exception) -> bool:
-    """Return whether the object is missing in an existing bucket."""
+    """Return whether the error means that the object is missing in an existing bucket."""
     if read_http_status(error) != _GONE and not isinstance(error, FileNotFoundError):
         return False
     return not _names_no_bucket(error)
 
 
 def is_beyond_end(error: Exception) -> bool:
-    """Return whether a range begins after the object's end."""
+    """Return whether the error means that a range begins after the object's end."""
     return read_http_status(error) == _BEYOND or any(text in str(error) for text in _BEYOND_THE_END)
 
 
 def is_condition_failed(error: Exception) -> bool:
-    """Return whether the condition of a write does not hold."""
+    """Return whether the error means that the condition of a write does not hold."""
     return (
         read_http_status(error) == _PRECONDITION or read_error_code(error) == "BlobAlreadyExists" or is_missing(error)
     )
@@ -359,7 +359,7 @@ CONDITIONAL_READ_SECONDS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class ClientPair:
-    """The two clients of a process and their settings."""
+    """A process's clients with and without retries."""
 
     retrying_client: GCSStore | AzureStore
     single_try_client: GCSStore | AzureStore
@@ -418,7 +418,8 @@ class CloudClients:
                 arguments["sas_token"] = "?" + options["sas_key"]
             if "client_secret" not in arguments:
                 arguments = {key: value for key, value in arguments.items() if key != "tenant_id"}
-            host = endpoint.netloc.removeprefix(options["account_name"])  # pyarrow adds the account as subdomain.
+            # pyarrow puts the account in front of the host.
+            host = endpoint.netloc.removeprefix(options["account_name"])
             return AzureFileSystem(**arguments, blob_storage_authority=host, blob_storage_scheme=endpoint.scheme)
         location: dict[str, Any] = {
             "retry_time_limit": _ARROW_PATIENCE,

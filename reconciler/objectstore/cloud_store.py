@@ -85,7 +85,7 @@ class CloudStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: encryption is a setting of the bucket or account."""
+        """False, because encryption is a setting of the bucket or account."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -120,7 +120,7 @@ class CloudStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
-        # HTTP has no empty ranges, but a missing object must raise an error.
+        # HTTP has no empty ranges, so a read of 0 bytes requests one byte.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
             raise missing_object_error(self.url, key)
@@ -196,7 +196,7 @@ class CloudStore:
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of writes."""
+        """Return the write conditions that the store ignores."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 
@@ -251,11 +251,11 @@ class CloudStore:
         else:
             self._put_parts(name, (body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)))
 
-    def _put_parts(self, name: str, pieces: Iterator[bytes | memoryview]) -> None:
+    def _put_parts(self, name: str, parts: Iterator[bytes | memoryview]) -> None:
         import obstore
 
         with ThreadPoolExecutor(1, thread_name_prefix="cloud-pieces") as pool:
-            iterator = _PieceIterator(pieces, pool)
+            iterator = _UploadPartIterator(parts, pool)
             try:
                 obstore.put(self._client, name, iterator, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
             except Exception as error:
@@ -286,7 +286,6 @@ class CloudStore:
                 raise
 
     def _list_pages(self, folder: str, wanted: str) -> Iterator[Sequence[Any]]:
-        """Yield pages from `wanted` on. `obstore` can only list folders."""
         import obstore
 
         beyond = wanted[:-1] if len(wanted) > len(folder) + 1 else None
@@ -301,7 +300,7 @@ class CloudStore:
         with translate_cloud_errors("delete", self.url):
             if self._try_delete(names):
                 return
-            # An object is missing, but the answer does not say which.
+            # The response does not say which object is missing, so each is deleted by its own request.
             with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
                 for _ in pool.map(self._try_delete, ([name] for name in names)):
                     pass
@@ -325,14 +324,14 @@ class CloudStore:
                 return True
 
 
-class _PieceIterator:
-    """Passes pieces of a body to `obstore`, and keeps an error of reading them, which `obstore` would wrap.
+class _UploadPartIterator:
+    """Passes the parts of a body to `obstore`, and stores an error of reading them, which `obstore` would wrap.
 
-    A thread reads the pieces, because stores cannot be called in the event loop of `obstore`.
+    A thread reads the parts, because stores cannot be called in the event loop of `obstore`.
     """
 
-    def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
-        self._pieces = pieces
+    def __init__(self, parts: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
+        self._parts = parts
         self._pool = pool
         self.sent = 0
         self.is_over = False
@@ -343,15 +342,15 @@ class _PieceIterator:
 
     def __next__(self) -> bytes | memoryview:
         try:
-            piece = self._pool.submit(next, self._pieces, None).result()
+            part = self._pool.submit(next, self._parts, None).result()
         except Exception as error:
             self.failure = error
             raise
-        if piece is None:
+        if part is None:
             self.is_over = True
             raise StopIteration
-        self.sent += len(piece)
-        return piece
+        self.sent += len(part)
+        return part
 
 
 def _build_get_options(wanted: tuple[int, int] | None) -> GetOptions:

@@ -42,7 +42,7 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-# Paths are strings, because a `Path` costs as much as a system call.
+# Paths are strings, because building a `Path` takes as long as a system call.
 
 
 StrPath = str | os.PathLike[str]
@@ -72,7 +72,7 @@ def exclusive_lock(path: StrPath) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing does not unlock while a forked child has the descriptor.
+            # `os.close` does not release the lock while a forked child has the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
@@ -148,7 +148,8 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
     if target.exists() and not target.is_file():
         target.write_bytes(body)
         return
-    fresh = target.with_name(f".{create_nonce()}")  # Hidden from readers of `*.prom`.
+    # The dot hides the unfinished file from programs that read `*.prom`.
+    fresh = target.with_name(f".{create_nonce()}")
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as stream:
             stream.write(body)
@@ -164,12 +165,12 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
 
 def rename_into_place(finished: str, target: str) -> None:
     """Rename a synced file to `target`, replacing it; durable on return."""
-    _act_in_folder(target, lambda: os.rename(finished, target))
+    _retry_creating_folder(target, lambda: os.rename(finished, target))
 
 
 def link_into_place(finished: str, target: str) -> None:
     """Link a synced file to `target`; durable on return. Raise `FileExistsError` if `target` exists."""
-    _act_in_folder(target, lambda: _link(finished, target))
+    _retry_creating_folder(target, lambda: _link(finished, target))
 
 
 def _link(finished: str, target: str) -> None:
@@ -181,7 +182,7 @@ def _link(finished: str, target: str) -> None:
         raise
 
 
-def _act_in_folder(target: str, act: Callable[[], object]) -> None:
+def _retry_creating_folder(target: str, act: Callable[[], object]) -> None:
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError):
             act()
@@ -241,7 +242,7 @@ def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY:
             raise
-    # On some file systems, the kernel copies only a part.
+    # This loop copies what the kernel did not copy.
     while chunk := source.read(_CHUNK_BYTES):
         sink.write(chunk)
 
@@ -353,14 +354,14 @@ def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEnt
 
 _STRIPES: Final = 64
 _ABANDONED_SECONDS: Final = 86_400
-"""Age at which the writer of an unfinished file has certainly been killed."""
+"""Age at which an unfinished file is deleted, because no write takes that long."""
 
 
 class DirectoryStore:
     """An object store in a directory, which the first write creates."""
 
     def __init__(self, root: Path) -> None:
-        self._root = Path(os.path.abspath(root))  # `Path.resolve` would follow links.
+        self._root = Path(os.path.abspath(root))  # `Path.resolve` would follow symbolic links.
         self._folder = str(self._root)
         self._unfinished = f"{self._folder}/{RESERVED}/unfinished"
         self._has_swept = False
@@ -384,7 +385,7 @@ class DirectoryStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: a directory store cannot encrypt."""
+        """Always false."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -409,7 +410,7 @@ class DirectoryStore:
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
             body = source.read(length)
-            # Some network mounts return less than requested.
+            # A read from a network mount may return fewer bytes than requested.
             while 0 < len(body) < length and (more := source.read(length - len(body))):
                 body += more
             return body
@@ -468,7 +469,7 @@ class DirectoryStore:
                 self._delete(key, path)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of locks and writes."""
+        """Return the conditions of locks and writes that the file system ignores."""
         stripe = self._build_lock_path("")
         with translate_file_errors("lock", stripe):
             problems = [] if supports_exclusive_locks(stripe) else ["its file locks do not keep a second holder out"]

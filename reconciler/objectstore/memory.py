@@ -64,7 +64,7 @@ class MemoryStore:
 
     @property
     def can_encrypt(self) -> bool:
-        """False: a memory store cannot encrypt."""
+        """Always false."""
         return False
 
     def read_clock_ms(self) -> int:
@@ -120,7 +120,7 @@ class MemoryStore:
                 self._contents.objects.pop(key, None)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return an empty list: memory violates no condition."""
+        """Return nothing, because memory honours every condition."""
         return probe_conditions(self)
 
     def _require_object(self, key: str) -> StoredObject:

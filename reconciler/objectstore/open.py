@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`, without a request. The store logs requests at debug level."""
+    """Return the store at `settings.url`, without a request. It logs requests at debug level."""
     return log_requests(_open(settings))
 
 

@@ -1,7 +1,7 @@
 """Registers: small JSON objects that change by compare-and-swap.
 
 Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes bodies unique.
-Marks identify the last 256 swaps, so a writer whose answer was lost recognizes its own swap.
+Marks identify the last 256 swaps, so that a writer whose response was lost recognizes its own swap.
 
 If a writer is killed, some stores keep a truncated body, which was never acknowledged. A create overwrites that body; a
 swapped register is restored from the bucket's versions.
@@ -67,7 +67,7 @@ def create_object(store: ObjectStore, key: str, body: bytes) -> Version:
     """Store `body` if the object does not exist or is truncated.
 
     Raises:
-        LostRaceError: Another writer was first.
+        LostRaceError: Another writer came first.
     """
     try:
         return store.swap(key, body, expected=None)
@@ -79,7 +79,7 @@ def create_object(store: ObjectStore, key: str, body: bytes) -> Version:
 
 
 def restore_truncated(store: ObjectStore, key: str) -> bool:
-    """Restore the last whole body of a truncated object from its versions; return whether that was possible.
+    """Replace a truncated object by its last complete version in the bucket; return whether there was one.
 
     Does nothing if that version is a deletion or not a JSON object.
     """
@@ -94,7 +94,7 @@ def restore_truncated(store: ObjectStore, key: str) -> bool:
     return True
 
 
-def _was_never_whole(store: ObjectStore, key: str) -> bool:
+def _has_only_truncated_versions(store: ObjectStore, key: str) -> bool:
     if not isinstance(store, VersionedStore):
         return False
     bodies = [body for body in store.list_versions(key) if body is not None]
@@ -153,11 +153,11 @@ class Register:
         self._is_new = is_new
 
     def read(self) -> RegisterSnapshot | None:
-        """Return the register's state, or `None` if it does not exist.
+        """Return the register's value, or `None` if the register does not exist.
 
         Raises:
             NewerFormatError: A newer version of this package wrote it.
-            UserError: It is damaged, or not a register.
+            UserError: The object is damaged, or not a register.
         """
         stored = self.store.get(self.key)
         return None if stored is None or self._is_unwritten(stored) else self._parse(stored)
@@ -165,10 +165,12 @@ class Register:
     def swap(
         self, held: RegisterSnapshot | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
     ) -> RegisterSnapshot:
-        """Replace the state `held` (`None` if the register does not exist). The default epoch is the current one.
+        """Replace the value read as `held`; `None` means that the register did not exist.
+
+        `mark` identifies this swap. By default, the epoch stays.
 
         Raises:
-            LostRaceError: Another write was first. If the register has `mark`, this swap preceded that write.
+            LostRaceError: Another write came first. If `current` has `mark`, this swap succeeded before that write.
         """
         before = 0 if held is None else held.epoch
         after = before if epoch is None else epoch
@@ -199,10 +201,10 @@ class Register:
         raises_epoch: bool = False,
         known: RegisterSnapshot | None = None,
     ) -> RegisterSnapshot | None:
-        """Read, call `change`, and swap; retry if another writer was first. Return the resulting state.
+        """Read, call `change`, and swap; retry if another writer came first. Return the resulting value.
 
         `change` may be called several times, and returns `None` for no change. Updates with the same mark happen once.
-        `raises_epoch` fences earlier writers by a higher epoch. `known` is a recent state to try first, without a read.
+        `raises_epoch` fences earlier writers by a higher epoch. `known` is a recent value to try first, without a read.
 
         Raises:
             LostRaceError: Other writers were first until the time limit.
@@ -231,7 +233,7 @@ class Register:
                 return swapped
             if tries.has_ended:
                 break
-            # Pauses grow with the duration of an attempt, because retries slow down each other.
+            # Pauses grow with the duration of an attempt, because concurrent retries slow each other down.
             tries.wait(least_s=2 * (tries.elapsed_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
@@ -239,7 +241,6 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
-        """Read the register. Raise `UnansweredError` if that fails after an unanswered write."""
         try:
             return self.read()
         except RetryableError as error:
@@ -265,7 +266,7 @@ class Register:
         body = stored.body
         if body.endswith(b"}") or not is_truncated_json(body):
             return False
-        return self._is_new(self.store) or _was_never_whole(self.store, self.key)
+        return self._is_new(self.store) or _has_only_truncated_versions(self.store, self.key)
 
     def _parse(self, stored: StoredObject) -> RegisterSnapshot:
         body = self._parse_object(stored.body)
@@ -308,5 +309,5 @@ class Register:
 
 
 def create_mark() -> str:
-    """Return a short mark that identifies a swap."""
+    """Return a new random mark, which identifies a swap."""
     return create_nonce()[:16]

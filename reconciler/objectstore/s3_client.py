@@ -280,7 +280,7 @@ _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 @dataclass(frozen=True, slots=True)
 class ClientPair:
-    """The two clients of a process and their settings."""
+    """A process's clients with and without retries."""
 
     retrying_client: S3Client
     single_try_client: S3Client
@@ -322,7 +322,7 @@ class Clients:
             return replace(opened.settings, credentials=_read_credentials(opened.credentials.get_frozen_credentials()))
 
     def _open(self) -> ClientPair:
-        if self._process != os.getpid():  # A forked process must not share sockets and locks.
+        if self._process != os.getpid():  # A forked process must not share sockets and locks with its parent.
             self._cached_pair, self._lock, self._process = None, threading.Lock(), os.getpid()
         if self._cached_pair is not None:
             return self._cached_pair
@@ -338,7 +338,7 @@ def _open_pair(settings: StoreSettings) -> ClientPair:
 
     core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
     session = boto3.session.Session(botocore_session=core)
-    # boto3's session changes the loader, so the cached loader is registered afterwards.
+    # boto3's session replaces the loader, so the cached loader is registered afterwards.
     core.register_component("data_loader", _load_descriptions())
     draft = _open_client(session, settings, attempts=1)
     complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
@@ -357,7 +357,6 @@ def _open_pair(settings: StoreSettings) -> ClientPair:
 
 @cache
 def _load_descriptions() -> Any:
-    """Return a cached loader of service descriptions. Loading takes 0.1 s."""
     import botocore.loaders
 
     return botocore.loaders.Loader()
@@ -368,7 +367,7 @@ def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3C
     from botocore.handlers import add_expect_header
 
     options: dict[str, Any] = {}
-    # Some stores reject checksums in trailers.
+    # A signed payload needs no checksum in a trailer, which some stores reject.
     options["s3"] = {"payload_signing_enabled": True}
     options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if settings.credentials is not None:
@@ -394,7 +393,7 @@ def _open_client(session: Any, settings: StoreSettings, *, attempts: int) -> S3C
         verify=settings.trust_file,
         **_key_options(settings.credentials),
     )
-    # `Expect: 100-continue` costs a round trip.
+    # This handler adds `Expect: 100-continue`, which costs a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", log_attempt)
     for operation in ("PutObject", "UploadPart"):
@@ -444,7 +443,7 @@ def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
 
 
 def _add_digest(params: dict[str, Any], **_: object) -> None:
-    """Send a digest, because some stores accept a truncated body from a killed sender."""
+    """Add a digest to an upload. Without one, some stores accept a truncated body from a killed sender."""
     digest = hashlib.md5(params["Body"], usedforsecurity=False).digest()
     params["ContentMD5"] = base64.b64encode(digest).decode()
 

@@ -176,7 +176,8 @@ def _upload_parts(upload: str, pieces: Iterable[Any], move: Callable[[str, int, 
             while running:
                 _collect_tags(running, tags)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)  # A part uploaded after the abort would never be removed.
+            # A part uploaded after the abort would never be removed, so running uploads end first.
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
     return tags
 
@@ -196,7 +197,7 @@ def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: di
     except ClientError as error:
         if read_error_code(error) != "NoSuchUpload":
             raise
-        # An earlier attempt succeeded without a response.
+        # An earlier attempt, whose response was lost, has completed the upload.
         return dict(client.head_object(**target))
 
 
@@ -283,7 +284,7 @@ def _list_version_rows(client: S3Client, target: ObjectName) -> list[Any]:
 
 _DELETED_AT_ONCE: Final = 1_000
 _CLOCK: Final = ".clock"
-"""A key that is never written. Requests for it return the store's time."""
+"""Key that is never written. The response to its GET has the store's time."""
 _TOO_LARGE_TO_COPY: Final = frozenset({"InvalidRequest", "EntityTooLarge"})
 
 
@@ -313,7 +314,7 @@ class S3Store:
 
     @property
     def can_encrypt(self) -> bool:
-        """True: the first write detects a store that ignores the key."""
+        """True; the first write detects a store that ignores KMS keys."""
         return True
 
     def read_clock_ms(self) -> int:
@@ -339,7 +340,7 @@ class S3Store:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
         address = build_object_name(self._place, key)
-        # S3 has no empty ranges, but a missing object must raise an error.
+        # S3 has no empty ranges, so a read of 0 bytes requests one byte.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
         with translate_s3_errors("read", f"{self.url}/{key}"):
             read = read_whole(lambda: self._client.get_object(**address, Range=wanted))
@@ -402,7 +403,7 @@ class S3Store:
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of writes."""
+        """Return the write conditions that the store ignores."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 

@@ -1,7 +1,7 @@
 """Conditional writes that may get no response, or a response to an earlier attempt.
 
 After an error, the object is read. If it has our body, the write succeeded. If it has the expected version, the write
-is retried. Otherwise another writer was first.
+is retried. Otherwise another writer came first.
 
 A write must end before its lease. No attempt begins after `PATIENCE_SECONDS`, and requests have timeouts, so the last
 write ends within 15 s, and the swap within 27 s. The holder of a lease of 90 s begins no write in the last 30 s, and
@@ -51,7 +51,7 @@ class ConditionalWrite:
         """Write `body` if the object has the version `expected`; retry until the outcome is known.
 
         Raises:
-            LostRaceError: Another writer was first.
+            LostRaceError: Another writer came first.
             UnansweredError: The outcome is unknown, and reading the object failed.
         """
         tries = Tries(_BACKOFF, attempts=TRIES, within_s=PATIENCE_SECONDS)

@@ -75,12 +75,12 @@ class WrappedStore:
         self.inner.delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of writes."""
+        """Return the write conditions that the store ignores."""
         return self.inner.find_violated_conditions()
 
 
 class DamageCheckStore(WrappedStore):
-    """A store for damage checks. A refused request raises `MendFirstError`, which is not damage."""
+    """A store for damage checks. Denied access raises `MendFirstError`, and does not count as damage."""
 
     def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
@@ -124,7 +124,7 @@ class RequestMeter:
         self._lock = Lock()
 
     def count_request(self) -> None:
-        """Count one request."""
+        """Record a request at the current time."""
         at_ms = self._now_ms() // _GRAIN_MS * _GRAIN_MS
         with self._lock:
             if self._counts and self._counts[-1][0] >= at_ms:
@@ -143,7 +143,7 @@ class RequestMeter:
 
 
 class MeteredStore(WrappedStore):
-    """A store that counts requests; in executors, the inner store, which does not count."""
+    """A store that counts requests. It is pickled as the inner store, so executors do not count."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         super().__init__(inner)
@@ -190,7 +190,7 @@ class MeteredStore(WrappedStore):
         super().delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of writes."""
+        """Return the write conditions that the store ignores."""
         self.meter.count_request()
         return super().find_violated_conditions()
 
@@ -277,7 +277,7 @@ class LoggingStore(WrappedStore):
         )
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return violated conditions of writes."""
+        """Return the write conditions that the store ignores."""
         return self._log_call("probe", "", self.inner.find_violated_conditions)
 
     def _log_call(

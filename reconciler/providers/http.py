@@ -153,7 +153,7 @@ class HttpApi:
                     continue
                 if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
                     raise self._unanswered_error(f"{address} answers {answer.status}: {answer.message}")
-                return self._checked(answer)
+                return self._require_accepted_login(answer)
             if tries.has_ended:
                 message = f"{self.name}: {'; '.join(problems)}"
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
@@ -196,14 +196,14 @@ class HttpApi:
                     raise UserError(message, hint="Check the address, and any proxy in between.")
             return answer.status, answer.headers, bytes(content)
 
-    def _checked(self, answer: HttpAnswer) -> HttpAnswer:
+    def _require_accepted_login(self, answer: HttpAnswer) -> HttpAnswer:
         if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             message = f"{answer.where} refuses the login ({answer.status}): {answer.message}"
             raise NotAuthorizedError(message, hint=self.login.hint)
         return answer
 
     def _explain(self, address: str, error: exceptions.HTTPError) -> str:
-        """Return why an address did not respond; raise for what a retry cannot change."""
+        """Return why an address did not respond; raise if a retry would fail, too."""
         cause = find_root_cause(error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             message = f"{self.name}: the certificate of {address} is not trusted: {cause.verify_message}"

@@ -50,7 +50,7 @@ _RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Retention configs of topics, and the broker properties of their defaults with unit in ms."""
+"""Retention configs of topics, each with the broker properties of its default and their unit in ms."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -90,13 +90,13 @@ KAFKA: Final = Capabilities(
 def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
     """Return the capabilities of a cluster. `known` are topics that probably exist.
 
-    `may_hide` is false, because declared and recorded topics are read by name.
+    The capability `may_hide` is false, because declared and recorded topics are read by name.
     """
-    # Empty if the broker's configs may not be described.
+    # Without the right to describe configs, `broker` is empty.
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _read_topic_defaults(look, known)
     configs = dict(build_kafka_catalog(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
-    # Unknown defaults may differ from Kafka's: brokers may retain less.
+    # An unknown default stays unknown, because brokers may retain less than Kafka's default.
     configs |= {
         key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None
     }
@@ -122,7 +122,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
 
 
 def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Return why tiered storage is unavailable. Hidden switches count as on."""
+    """Return why tiered storage is unavailable. Switches that brokers hide count as on."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
@@ -133,7 +133,7 @@ def _explain_missing_tiering(broker: Mapping[str, ConfigState], topic: Mapping[s
 
 
 def _is_open(broker: Mapping[str, ConfigState]) -> bool:
-    """Return whether principals without ACLs are allowed. Brokers hide the value, so listed means true."""
+    """Return whether principals without ACLs are allowed. A property with a hidden value counts as true."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 
@@ -164,7 +164,7 @@ def _read_common_defaults(look: ClusterFacts, names: Sequence[str]) -> dict[str,
         try:
             answers.append(_read_broker_defaults(look.client, broker, names))
         except RetryableError:
-            is_known = False  # The broker has just died, or hangs.
+            is_known = False  # A broker that died or hangs may have other defaults.
     if not any(answers):
         return {}
     differing = {key for key in _RETENTION_SOURCES if not is_known or len({answer.get(key) for answer in answers}) > 1}
@@ -185,7 +185,6 @@ def _read_broker_defaults(client: KafkaClient, broker: int, names: Sequence[str]
 
 
 def _read_retention_defaults(client: KafkaClient, broker: int) -> dict[str, str]:
-    """Return the broker's retention defaults; empty if its configs may not be described."""
     try:
         properties, _ = client.read_both_broker_configs(broker)
     except NotAuthorizedError:
@@ -201,7 +200,6 @@ def _read_retention_defaults(client: KafkaClient, broker: int) -> dict[str, str]
 
 
 def _read_controller_defaults(client: KafkaClient) -> Mapping[str, str | None]:
-    """Return the controller's topic defaults; empty if creating topics is not allowed."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     topic = CreateTopicsRequest.CreatableTopic(

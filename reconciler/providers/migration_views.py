@@ -39,7 +39,7 @@ def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStor
 
 
 def to_mountable(ownership: Ownership) -> MountableTopic:
-    """Return the topic that a register in object storage describes."""
+    """Return the topic that an ownership register describes."""
     return MountableTopic(
         str(ownership.location),
         ownership.location.topic,
@@ -54,7 +54,7 @@ def to_mountable(ownership: Ownership) -> MountableTopic:
 
 
 def list_registers(storage: ObjectStore) -> Iterator[tuple[str, MountableTopic | UserError]]:
-    """Yield all registers, with one GET each."""
+    """Yield each detached topic's location, with the topic or an error. Sends one GET each."""
     for key, ownership in iter_ownerships(storage):
         yield key, ownership if isinstance(ownership, UserError) else to_mountable(ownership)
 

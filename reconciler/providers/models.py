@@ -48,7 +48,7 @@ class MirrorEntries(ABC):
 
     @abstractmethod
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror; raise if there is none."""
+        """Return a mirror; raise if the topic is none."""
 
     @abstractmethod
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
@@ -63,7 +63,7 @@ class MirrorEntries(ABC):
         """Return the current time in ms."""
 
     def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
-        """Record the end offsets of a mirror's operation. Later calls change nothing."""
+        """Record the end offsets of a mirror's operation, once."""
         self.change_mirror(full_name, lambda entry: set_end_offsets(full_name, entry, operation, ends))
         return self.read_mirror(full_name)
 
@@ -144,7 +144,7 @@ def to_declared_link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
 
 
 def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
-    """Return a link as plans observe it. Raises like `to_declared_link`."""
+    """Return a link as plans observe it. Raises the errors of `to_declared_link`."""
     return ObservedLink(
         to_declared_link(name, cluster, entry),
         entry.id,
@@ -188,7 +188,7 @@ def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> Sour
 
 
 def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return a link's stored spec with changes applied. `None` removes a field, and then empty parts."""
+    """Return a link's stored spec with changes applied. `None` removes a field, and parents that are then empty."""
     after = dict(declared)
     for change in changes:
         name, _, rest = change.path.partition(".")
@@ -208,7 +208,7 @@ ENCRYPTION: Final = "encryption.kmsKeyId"
 
 @dataclass(frozen=True, slots=True)
 class FieldChanges:
-    """Changed fields of a topic, namespace or mirror; `None` unsets a value."""
+    """Changed fields of a topic, namespace or mirror; `None` resets a value."""
 
     configs: Mapping[str, str | None]
     partitions: int | None = None
@@ -244,7 +244,7 @@ def convert_changes(address: Address, changes: Sequence[Change], *, platform: st
             case str(path), tuple() | None as operations if path.startswith(ACLS):
                 rules[path] = None if operations is None else tuple(map(str, operations))
             case str(path), None if path == SEALED:
-                continue  # The provider has removed the seal first.
+                continue  # The provider has removed the seal before.
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")

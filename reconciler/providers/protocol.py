@@ -101,7 +101,7 @@ class FailedAction:
 Outcome: TypeAlias = CompletedAction | FailedAction
 
 
-class Placement(NamedTuple):
+class ReplicaPlacement(NamedTuple):
     """Brokers of a partition by id; a leader of -1 means none."""
 
     leader: int
@@ -119,7 +119,7 @@ class TopicSizes:
     """Size in bytes. Records in both storage tiers count once."""
     storage: TopicStorage | None = None
     """Size by storage tier; `None` without tiered storage."""
-    placements: Mapping[int, Placement] = field(default_factory=dict)
+    placements: Mapping[int, ReplicaPlacement] = field(default_factory=dict)
     """Brokers by partition, if the platform has brokers."""
 
 
@@ -156,7 +156,7 @@ class Provider(Protocol):
         ...
 
     def read_overview(self) -> Overview:
-        """Return names and shapes of resources at the lowest cost. Read-only."""
+        """Return names, partitions and replicas at the lowest cost. Read-only."""
         ...
 
     def apply(
@@ -172,7 +172,7 @@ class Provider(Protocol):
         ...
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write owner marks atomically, or return the keys of `change.take` that others own and write nothing.
+        """Record which workspace owns resources, or return those of `change.take` that others own and write nothing.
 
         Raises:
             NotAuthorizedError: The caller may not write the marks.
@@ -218,7 +218,7 @@ class Provider(Protocol):
         ...
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Store topics' full names, by which platforms without namespaces interpret flat names."""
+        """Store full names, by which platforms without namespaces split flat names into namespace and topic."""
         ...
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """Topic with an opaque mark per non-empty partition."""
+    """Topic with an opaque mark per non-empty partition, which changes with its records."""
 
     topic: SourceTopic
     partitions: Mapping[int, str]
@@ -234,7 +234,7 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Record the error of a link's task; `None` means that it succeeds again."""
+        """Record the error of a link's task; `None` clears it."""
         ...
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:

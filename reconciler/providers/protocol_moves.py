@@ -87,7 +87,7 @@ class Migrations(Protocol):
         """Release a topic of a lost cluster, and return it. Idempotent.
 
         Raises:
-            UserError: See `read_releasable_topic`.
+            UserError: `owner` does not own such a topic, or the caller is not the super user.
         """
         ...
 
@@ -109,12 +109,12 @@ class MountJob:
     by_hand: bool = False
     """Whether a command without a Mounting requested it; `mounting` is then the topic's full name."""
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Last stable offset and end by partition for an unmount in `cut_over`, up to which the copy is compared."""
+    """For an unmount in `cut_over`: last stable offset and end by partition, at which the copy must end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivableTopic:
-    """Topic with the parts that an archive stores."""
+    """Topic id, and what an archive stores of the topic."""
 
     id: str
     archived: ArchivedTopic
@@ -165,11 +165,11 @@ class MovesByJobs(Protocol):
         ...
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a finished mount or unmount and its offset maps. A mounted topic's location stays."""
+        """Remove a finished mount or unmount and its offset maps. A mounted topic's location is kept."""
         ...
 
     def find_location(self, full_name: str) -> str:
-        """Return a topic's permanent location, which a mount does not change.
+        """Return a topic's location in object storage, which never changes.
 
         Raises:
             UserError: The topic does not exist.
@@ -270,6 +270,6 @@ class MovesByJobs(Protocol):
 
 
 def add_still_sealed_hint(error: Exception, also: ReconcilerError) -> None:
-    """Add to an error's hint that the topic is still sealed because of the error `also`."""
+    """Add to an error's hint that, because of the error `also`, the topic still rejects producers."""
     if isinstance(error, ReconcilerError):
         error.hint = f"{error.hint} Until then its producers are refused: {also.message}."

@@ -131,7 +131,7 @@ def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge
     def read_secret(name: str) -> StoreSecret | None:
         reference = _find_property(properties, name)
         if reference is None or not SECRET_REFERENCE.fullmatch(reference):
-            return None  # Planning rejects other values.
+            return None  # Planning rejects a value that is no reference.
         return StoreSecret(resolve_secret(reference, edge.environ).reveal())
 
     key, secret_key = read_secret(ACCESS_KEY), read_secret(SECRET_KEY)

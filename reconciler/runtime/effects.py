@@ -57,7 +57,7 @@ def build_process_id() -> str:
     return f"{read_host_name()}:{os.getpid()}"
 
 
-# Debug messages contain numbers, keys and names, never contents or secrets.
+# Debug messages contain numbers, keys and names, but no contents of records or secrets.
 
 
 now = perf_counter

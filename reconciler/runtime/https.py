@@ -53,5 +53,6 @@ def open_pool(url: str, context: ssl.SSLContext | None, headers: Mapping[str, st
             retries=False,
         )
     except ValueError as error:
-        message = "the proxy that the environment names cannot be used"  # The proxy's URL may contain a password.
+        # The message omits the proxy's URL, which may contain a password.
+        message = "the proxy that the environment names cannot be used"
         raise UserError(message, hint="Correct HTTPS_PROXY, or name the host in NO_PROXY.") from error

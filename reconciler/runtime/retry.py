@@ -25,7 +25,7 @@ class Backoff:
     spread: float = 1.0
 
     def compute_pause(self, tries: int, *, least_s: float = 0.0) -> float:
-        """Return the pause in seconds after `tries` failed attempts; `least_s` is the minimum of the first."""
+        """Return the pause in seconds after `tries` failed attempts; `least_s` is the minimum of the first pause."""
         pause = max(self.first_s, least_s) * 2.0 ** min(tries - 1, _DOUBLINGS)
         return shorten_randomly(min(pause, self.longest_s), self.spread)
 
@@ -67,7 +67,7 @@ def pause(seconds: float) -> None:
 
 
 def shorten_randomly(seconds: float, part: float) -> float:
-    """Return a pause shortened by a random fraction of at most `part`."""
+    """Return `seconds` shortened by a random fraction of at most `part`."""
     return seconds * (1 - part * secrets.randbits(32) / (1 << 32))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-# Controls, line and paragraph separators, direction and width marks, noncharacters, surrogates.
+# Invisible: controls, line and paragraph separators, direction and width marks, noncharacters, surrogates.
 _HIDDEN: Final = (
     "\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"
 )

@@ -145,7 +145,7 @@ _ENDING_CALL_S: Final = 2.2
 """Maximum seconds after `hurry` for calls that start later."""
 _HURRIED_PAUSE_S: Final = 0.05
 
-# Leases must expire while a machine sleeps. macOS has no CLOCK_BOOTTIME.
+# This clock includes the machine's sleep, so that leases expire. macOS has no CLOCK_BOOTTIME.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -187,7 +187,7 @@ class ThreadEffects:
                 raise _stopped_error()
             return answer.result()
         finally:
-            answer.cancel()  # A queued call does not start.
+            answer.cancel()  # A call that is still queued must not start.
 
     async def sleep(self, seconds: float) -> None:
         """Pause for `seconds`, but only briefly after `hurry`."""
@@ -201,7 +201,7 @@ class ThreadEffects:
         if self._hurried_at is None:
             self._hurried_at = self.read_clock()
         if self._loop is not None:
-            with suppress(RuntimeError):  # The loop is closed.
+            with suppress(RuntimeError):  # A closed loop raises it.
                 self._loop.call_soon_threadsafe(self._signal_stop)
 
     def read_clock(self) -> float:
@@ -273,5 +273,5 @@ class _LoopThread(threading.Thread):
         self._has_task.wait()
         task = self._task
         if task is not None:
-            with suppress(RuntimeError):  # The loop is closed.
+            with suppress(RuntimeError):  # A closed loop raises it.
                 self._loop.call_soon_threadsafe(task.cancel)

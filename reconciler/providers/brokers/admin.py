@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Brokers' metadata lags behind the controller (facts 6.2).
+# Brokers show a change some time after the controller has made it (facts 6.2).
 
 
 _PATIENCE_S: Final = 30.0
@@ -120,7 +120,7 @@ def _shows_change(
 
 
 def is_equal_config(key: str, left: str | None, right: str | None) -> bool:
-    """Compare config values, which brokers may format differently, such as 2.0E-4."""
+    """Return whether config values are equal, even if formatted differently, such as 2.0E-4."""
     return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
@@ -129,7 +129,7 @@ def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> boo
 
 
 def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """Wait until `find_remaining` returns nothing. Each disappearing name extends the deadline."""
+    """Wait until `find_remaining` returns no names. Each name that disappears extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = find_remaining(names) if names else []
     while left:
@@ -141,7 +141,6 @@ def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], name
         left = find_remaining(left)
         if len(left) < before:
             deadline = time.monotonic() + _PATIENCE_S
-        # Poll slow brokers less often.
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
@@ -229,7 +228,8 @@ class TopicBatch:
             return
         change.incarnation = seen.id
         own = select_own_configs(configs)
-        if not self._client.dialect.tells_own:  # The plan compared inherited values too.
+        if not self._client.dialect.tells_own:
+            # These brokers do not tell set values from inherited ones, so the plan compared both.
             known = {item.path.removeprefix(CONFIGS) for item in change.changes if item.before is not None}
             own = {**{key: configs[key].value or "" for key in known & configs.keys()}, **own}
         current: dict[str, Value] = {
@@ -272,7 +272,6 @@ class TopicBatch:
             self._check_created(drop_failed(new))
 
     def _check_created(self, new: Sequence[PendingChange]) -> None:
-        """Fail creations whose configs the brokers silently ignored."""
         described = dict(self._client.read_configs([change.name for change in new]))
         for change in new:
             configs = described.get(change.name)
@@ -311,7 +310,6 @@ class TopicBatch:
         )
 
     def _change_topics(self) -> None:
-        """Change configs, partitions and replicas. Changes that need several requests are validated first."""
         changed = [change for change in drop_failed(self._changes) if change.changes and not change.is_namespace]
         growing = [change for change in changed if change.partitions and not self._has_requested_partitions(change)]
         mixed = [change for change in growing if change.configs]
@@ -332,7 +330,6 @@ class TopicBatch:
             wait_until_changed(self._client, drop_failed(moved))
 
     def _has_requested_partitions(self, change: PendingChange) -> bool:
-        """Return whether the number of partitions is unchanged, which brokers would reject."""
         seen = self._find_topic(change)
         return seen is not None and len(seen.replicas) == change.partitions
 
@@ -371,7 +368,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 
 def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic with (partitions, replicas) `shape`. Return its id, or `None` if the name exists."""
+    """Create a topic; `shape` is (partitions, replicas). Return its id, or `None` if the name exists."""
     request = build_creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:

@@ -67,7 +67,7 @@ class PendingChange:
 
     @property
     def was_created(self) -> bool:
-        """Whether the resource was created, even if its access rules were not."""
+        """Whether the resource was created. Its access rules may have been rejected."""
         return self.is_creation and (self.incarnation is not None or self.has_new_rules)
 
     @property
@@ -132,7 +132,7 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
         binding for rule in rules for binding in _make_bindings(name, rule.path, rule.after, is_namespace=is_namespace)
     }
     if rules and before == now:
-        raise unsupported_error(action)  # There is no binding to change.
+        raise unsupported_error(action)
     return PendingChange(
         action.id,
         action.address,
@@ -257,7 +257,7 @@ def create_topics(
         answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(client, changes, _count_creation_records):
+    for some in _batch_by_record_limit(client, changes, _count_creation_records):
         for change, answer in repeat_undone(some, ask, _read_code, may_go_on):
             if answer.error_code == EXISTS:
                 existing.append(change)
@@ -286,7 +286,7 @@ def add_partitions(
         answers = {change.name: change for change in client.send(request, doing="adding partitions").results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(client, changes, lambda change: change.partitions or 0):
+    for some in _batch_by_record_limit(client, changes, lambda change: change.partitions or 0):
         _record_refusals(repeat_undone(some, ask, _read_code, may_go_on))
 
 
@@ -305,7 +305,7 @@ def alter_topic_configs(
         answers = {result.resource_name: result for result in results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _split_by_records(client, changes, lambda change: len(change.configs)):
+    for some in _batch_by_record_limit(client, changes, lambda change: len(change.configs)):
         _record_refusals(repeat_undone(some, ask, _read_code, may_go_on))
 
 
@@ -333,7 +333,7 @@ def delete_topics(
         answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
         return [(change, answers[ids[change.name]]) for change in some]
 
-    for some in _split_by_records(client, changes, lambda _each: 1):
+    for some in _batch_by_record_limit(client, changes, lambda _each: 1):
         for change, answer in repeat_undone(some, ask, _read_code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
                 change.error = _to_error(change, answer)
@@ -351,7 +351,7 @@ def _send_bindings(
     do: Callable[[KafkaClient, Sequence[AccessBinding]], list[tuple[int, str]]],
     wanted: Callable[[PendingChange], Sequence[AccessBinding]],
 ) -> None:
-    for some in _split_by_records(
+    for some in _batch_by_record_limit(
         client,
         [change for change in changes if change.has_no_error and wanted(change)],
         lambda change: len(wanted(change)),
@@ -369,11 +369,13 @@ def _count_creation_records(change: PendingChange) -> int:
     return 1 + (change.spec.partitions or 1) + len(change.spec.configs)
 
 
-def _split_by_records(client: KafkaClient, items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+def _batch_by_record_limit(
+    client: KafkaClient, items: Iterable[T], count_records: Callable[[T], int]
+) -> Iterator[list[T]]:
     portion: list[T] = []
     taken, limit = 0, client.dialect.records_at_once
     for item in items:
-        count = records(item)
+        count = count_records(item)
         if portion and limit is not None and taken + count > limit:
             yield portion
             portion, taken = [], 0
@@ -397,16 +399,16 @@ def _to_error(change: PendingChange, answer: Any) -> Any:
     return translate_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Replication factors change by throttled reassignments (facts 6.2), which continue without this process.
+# The number of replicas changes by throttled reassignments (facts 6.2). Brokers continue them if this process dies.
 
 
-RATE: Final = 50 * 1024 * 1024 + 1
-"""Default throttle in bytes per second; odd, to differ from an operator's throttle."""
+THROTTLE_RATE: Final = 50 * 1024 * 1024 + 1
+"""Default throttle in bytes per second. The odd number distinguishes it from an operator's throttle."""
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-MARK: Final = "0:2147483647"
-"""Entry between an operator's throttled replicas and those added here; no broker has this id."""
+THROTTLE_MARK: Final = "0:2147483647"
+"""Entry in the list of throttled replicas: those after it were added here. No broker has this id."""
 _NOTHING_MOVES: Final = 85
 """Error code NO_REASSIGNMENT_IN_PROGRESS."""
 _POLL_S: Final = 0.5
@@ -438,7 +440,7 @@ def count_replicas(seen: TopicMetadata) -> int:
 def apply_reassignments(
     topics: Mapping[str, TopicMetadata], moving: Mapping[Place, Reassignment]
 ) -> dict[str, TopicMetadata]:
-    """Return topics with their replicas after the reassignments."""
+    """Return topics with the replicas that they have after the reassignments."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
         if name in planned and number < len(planned[name].replicas):
@@ -532,9 +534,9 @@ class Replicas:
 def choose_brokers(
     held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]
 ) -> list[int] | None:
-    """Return the brokers for a partition, preferred leader first, or `None` to cancel its reassignment.
+    """Return the new replicas of a partition, preferred leader first; `None` cancels its reassignment.
 
-    Prefers in-sync replicas, then a spread over racks, then preferred leaders. `racks` lists the live brokers.
+    Prefers in-sync replicas, then a spread over racks, then few replicas by `loads`. `racks` has the live brokers.
     """
     before = set(held.brokers).difference(held.moving.adding)
     if held.moving != NOT_MOVING and len(before) == factor and not before.isdisjoint(held.in_sync):
@@ -546,7 +548,7 @@ def choose_brokers(
 
     left = [broker for broker in held.brokers if broker in racks or broker in before]
     while left and len(chosen) < factor:
-        # The original order breaks ties.
+        # Of equal brokers, the one first in the list of replicas stays.
         leaving = held.moving.removing
         best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
         chosen.append(best)
@@ -561,10 +563,10 @@ def choose_brokers(
 
 
 def sweep_throttles(client: KafkaClient) -> int:
-    """Remove leftover throttles from topics without reassignments; return the number of topics."""
+    """Remove throttles that a killed process left on topics; return the number of topics."""
     configs = client.read_dynamic_configs()
     if not any(key in configs for key in _RATES):
-        return 0  # Without a cluster-wide rate, the throttles belong to an operator.
+        return 0  # Without a cluster-wide rate, the throttles are not reconciler's.
     moving = {name for name, _ in read_reassignments(client)}
     return remove_throttles(
         client, sorted({name for name, seen in client.read_topics().items() if not seen.error} - moving)
@@ -577,7 +579,7 @@ def _start_moves(
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
-    for some in _split_by_records(client, wanted.items(), lambda _each: 1):
+    for some in _batch_by_record_limit(client, wanted.items(), lambda _each: 1):
         topics: dict[str, list[Any]] = {}
         for (name, number), replicas in some:
             part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
@@ -654,7 +656,7 @@ def _count_copied_bytes(
 def throttle_moves(
     client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: Mapping[str, TopicMetadata]
 ) -> None:
-    """Throttle moving replicas and their sources to the configured rate, by default `RATE`."""
+    """Throttle moving replicas and their sources to the configured rate, by default `THROTTLE_RATE`."""
     limits: dict[str, dict[str, list[str]]] = {}
     for (name, number), replicas in wanted.items():
         has = seen[name].replicas[number]
@@ -665,7 +667,7 @@ def throttle_moves(
     if not limits:
         return
     configs = client.read_dynamic_configs()
-    if missing := {key: str(RATE) for key in _RATES if key not in configs}:
+    if missing := {key: str(THROTTLE_RATE) for key in _RATES if key not in configs}:
         _alter_throttles(client, [(BROKER, "", missing)])
     _alter_throttles(
         client,
@@ -675,21 +677,21 @@ def throttle_moves(
                 name,
                 {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
             )
-            for name, own in _read_throttles(client, sorted(limits))
+            for name, own in _read_replication_throttles(client, sorted(limits))
         ],
     )
 
 
-def _read_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _read_replication_throttles(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     for name, configs in client.read_configs(names, (LEADERS, FOLLOWERS)):
         if not isinstance(configs, int):
             yield name, select_own_configs(configs)
 
 
 def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Append replicas to throttled ones; return `None` if all are throttled or the list is too long."""
+    """Append replicas to the throttled ones `theirs`; return `None` if all are throttled or the list is too long."""
     entries = theirs.split(",") if theirs else []
-    value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
+    value = ",".join([*entries, *([] if THROTTLE_MARK in entries else [THROTTLE_MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value
 
 
@@ -699,19 +701,21 @@ def remove_throttles(client: KafkaClient, names: Sequence[str]) -> int:
     Removes the rate too if no reassignment is left.
     """
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
-    for name, own in _read_throttles(client, names):
-        ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
+    for name, own in _read_replication_throttles(client, names):
+        ours = {key: value.split(",") for key, value in own.items() if THROTTLE_MARK in value.split(",")}
         if ours:
-            theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
+            theirs = {key: ",".join(entries[: entries.index(THROTTLE_MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
     _alter_throttles(client, limits)
     configs = client.read_dynamic_configs()
-    rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
+    rates = {
+        key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(THROTTLE_RATE)
+    }
     if rates and not read_reassignments(client):
         _alter_throttles(client, [(BROKER, "", rates)])
     return len(limits)
 
 
 def _alter_throttles(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    for some in _split_by_records(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
+    for some in _batch_by_record_limit(client, [item for item in wanted if item[2]], lambda item: len(item[2])):
         alter_configs(client, some, doing="limiting moves", what="the brokers")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-# Only reads and unsent requests are retried. If the response to a change is lost, the caller checks its effect. Items
-# that brokers have not done (`faults.UNDONE`) are repeated.
+# A request is retried if it only reads or was not sent. If the response to a change is lost, the caller checks its
+# effect. Items that brokers have not done (`faults.UNDONE`) are sent again.
 
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""Longer than the brokers' own timeout, so that brokers report it."""
+"""Timeout of a change in ms, longer than the brokers' own, so that brokers report theirs."""
 _RETRY_SECONDS: Final = 30.0
 """Limit of retries without a response. Dead leaders are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
@@ -126,7 +126,7 @@ def repeat_undone(
     code: Callable[[A], int],
     may_go_on: Callable[[], None],
 ) -> Iterator[tuple[T, A]]:
-    """Send items, repeat those that brokers have not done, and yield each with its last response."""
+    """Send items, repeat those that brokers report as not done, and yield each with its last response."""
     left, changed, tries = list(items), monotonic(), 0
     while left:
         undone: list[tuple[T, A]] = []
@@ -181,7 +181,7 @@ _CONFIGS_AT_ONCE: Final = 5_000
 
 
 class KafkaClient:
-    """Connection to one cluster, opened on first use. Thread-safe."""
+    """Connection to a cluster, opened on first use. Thread-safe."""
 
     def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]], dialect: Dialect = KAFKA) -> None:
         self.name, self.dialect, self._settings = name, dialect, settings
@@ -190,7 +190,7 @@ class KafkaClient:
 
     @classmethod
     def for_cluster(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
-        """Return the client of a cluster. Secrets are resolved on connection."""
+        """Return the client of a cluster; it resolves secrets when it connects."""
         return cls(declared.metadata.name, lambda: build_admin_settings(declared, edge), dialect)
 
     @property
@@ -202,7 +202,7 @@ class KafkaClient:
                 from reconciler.providers.brokers.connection import close_admin, open_admin
 
                 self._admin = open_admin(self._settings(), cluster=self.name)
-                # Stop the library's thread, which outlives the client.
+                # The library's thread would outlive this client, so a finalizer stops it.
                 weakref.finalize(self, close_admin, self._admin).atexit = False
             return self._admin
 
@@ -238,7 +238,7 @@ class KafkaClient:
         check_clients_installed(cluster=self.name)
         from kafka.protocol.admin import DescribeClusterRequest
 
-        # The library's own call needs version 1, which Redpanda lacks.
+        # The library's own method requires version 1 of this request, which Redpanda lacks.
         request = DescribeClusterRequest(include_cluster_authorized_operations=True, include_fenced_brokers=True)
         answer = self.send(request, doing="describing the cluster")
         if answer.error_code:
@@ -261,7 +261,7 @@ class KafkaClient:
         return {topic.name: _parse_topic(topic) for topic in answer.topics}
 
     def read_topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic, or `None` if it does not exist or is being deleted.
+        """Return a topic; `None` if it does not exist or is being deleted.
 
         Raises:
             NotAuthorizedError: The topic may not be described.
@@ -284,15 +284,15 @@ class KafkaClient:
     def read_configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
-        """Yield each topic's name with its configs, limited to `keys`, or an error code.
+        """Yield each topic's name with its configs, or with an error code if unreadable.
 
-        `node` is the broker to ask.
+        `keys` limits the configs. `node` is the broker to ask.
         """
         wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
         ours = self.dialect.map_wire_names()
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wanted = [(TOPIC, name, wire_keys) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            # A named broker may be down, so do not retry.
+            # A request to a named broker is not retried, because that broker may be down.
             is_only_once = node is not None
             for result in self._describe_configs(
                 wanted, node, doing="reading configs of topics", is_only_once=is_only_once
@@ -407,7 +407,7 @@ _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _invert(_RESOURCES), _inv
 
 
 def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
-    """Return all bindings, and an error code if they cannot be read."""
+    """Return all bindings, and Kafka's error code, which is 0 unless they cannot be read."""
     answer = _describe_acls(client)
     return list(parse_bindings(answer)), answer.error_code
 
@@ -451,26 +451,28 @@ def _describe_acls(client: KafkaClient) -> Any:
 
 
 def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
-    """Create bindings; return a code and message for each, in order. Existing ones are no error."""
+    """Create bindings; return (error code, message) for each, in order. The code of an existing binding is 0."""
     return [
         answer
-        for some in _split_evenly(bindings, client.dialect.records_at_once)
-        for answer in _create_portion(client, some)
+        for some in _split_bindings(bindings, client.dialect.records_at_once)
+        for answer in _send_acl_creations(client, some)
     ]
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
-    """Delete bindings; return a code and message for each, in order. Missing ones are no error."""
-    return [answer for some in _split_evenly(bindings, _DELETED_AT_ONCE) for answer in _delete_portion(client, some)]
+    """Delete bindings; return (error code, message) for each, in order. The code of a missing binding is 0."""
+    return [
+        answer for some in _split_bindings(bindings, _DELETED_AT_ONCE) for answer in _send_acl_deletions(client, some)
+    ]
 
 
-def _split_evenly(bindings: Sequence[AccessBinding], limit: int | None) -> Iterator[Sequence[AccessBinding]]:
+def _split_bindings(bindings: Sequence[AccessBinding], limit: int | None) -> Iterator[Sequence[AccessBinding]]:
     most = limit or len(bindings) or 1
     for begin in range(0, len(bindings), most):
         yield bindings[begin : begin + most]
 
 
-def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+def _send_acl_creations(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
     request = CreateAclsRequest(creations=list(map(_encode_binding, bindings)), min_version=1)
@@ -478,7 +480,7 @@ def _create_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
     return [(binding.error_code, binding.error_message or "") for binding in answer.results]
 
 
-def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
+def _send_acl_deletions(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
     request = DeleteAclsRequest(filters=list(map(_encode_binding, bindings)), min_version=1)
@@ -487,7 +489,6 @@ def _delete_portion(client: KafkaClient, bindings: Sequence[AccessBinding]) -> l
 
 
 def _encode_binding(binding: AccessBinding) -> tuple[int, str, int, str, str, int, int]:
-    """Return the fields that rules and filters share, in order."""
     return (
         _RESOURCE_CODES[binding.resource],
         binding.name,
@@ -500,7 +501,7 @@ def _encode_binding(binding: AccessBinding) -> tuple[int, str, int, str, str, in
 
 
 def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
-    """Yield an error code and message per filter. A filter fails if any of its rules was not deleted."""
+    """Yield (error code, message) per filter. A filter fails if any binding that matches it was not deleted."""
     for result in answer.filter_results:
         refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)
         yield refused.error_code, refused.error_message or ""

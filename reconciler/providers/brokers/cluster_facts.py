@@ -33,12 +33,12 @@ class ClusterFacts:
 
     @cached_property
     def bindings(self) -> tuple[list[AccessBinding], int]:
-        """All access rules, and an error code if they may not be read."""
+        """All access rules, and Kafka's error code, which is 0 unless they cannot be read."""
         return read_bindings(self.client)
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigState], Mapping[str, ConfigState]] | NotAuthorizedError:
-        """Configs of one broker and cluster-wide dynamic configs; an error if they are hidden."""
+        """Configs of one broker, and cluster-wide dynamic configs; an error if they may not be described."""
         first, *others = self.cluster.brokers
         try:
             return self._read_configs(first, others)
@@ -71,14 +71,14 @@ class ClusterFacts:
     def find_overrides(self, keys: AbstractSet[str]) -> Iterator[tuple[str, int, str]]:
         """Yield (config, broker, value) for configs in `keys` that single brokers override.
 
-        Sends one request per broker.
+        Sends one request per broker. Yields nothing without the right to describe configs.
         """
         if not keys or isinstance(self.configs, NotAuthorizedError):
             return
         first = self.configs[0]
         number = first["node.id"].value if "node.id" in first else None
         for broker in self.cluster.brokers:
-            with suppress(RetryableError):  # The broker may have died.
+            with suppress(RetryableError):  # A broker that died since `cluster` was read is skipped.
                 own = first if str(broker) == number else self.client.read_broker_configs(broker)
                 for key in sorted(keys & own.keys()):
                     value = own[key].value

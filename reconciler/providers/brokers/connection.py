@@ -44,7 +44,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
         NotAuthorizedError: The brokers reject the credentials.
         RetryableError: No broker answers.
     """
-    # The library logs its settings with errors; keep them off the terminal.
+    # The library logs its settings together with errors, so its log must not reach the terminal.
     _log.addHandler(logging.NullHandler())
     _log.propagate = False
     route = Route.from_settings(settings, cluster)
@@ -102,8 +102,6 @@ def _make_client_factory(route: Route, open_connections: list[_ConnectionManager
 
 
 class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Socket that is closed if connecting fails."""
-
     SCHEMES = ("closing",)
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
@@ -140,7 +138,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """Return received bytes and an error that the library would drop, or `None` if nothing arrived."""
+    """Return received bytes, and an error that the library would drop; `None` if nothing arrived."""
     chunks: list[bytes] = []
     try:
         while chunk := sock.recv(_RECEIVED_BYTES):
@@ -153,8 +151,6 @@ def _receive(sock: Any) -> tuple[bytes, Any] | None:
 
 
 class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
-    """Connection manager that records failures, stops futile retries, and limits handshakes."""
-
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
         self.route = route
@@ -204,12 +200,11 @@ _DIRECT: Final = "closing://"
 """URL scheme under which the library creates a `_ClosingSocket`."""
 
 
-# Most topics have equal configs. Equal bytes are parsed once, because the library's parser would dominate an
-# observation's time.
+# Most topics have equal configs. Equal bytes are parsed once, because parsing would take most of an observation's time.
 
 
 VERSION: Final = 4
-"""Supported by all brokers with topic ids (2.8), which are required."""
+"""Request version, supported by all brokers with topic ids (Kafka 2.8), which are required."""
 _MORE: Final = 0x80
 
 
@@ -326,5 +321,5 @@ class _ResponseParser:
     def _skip_tags(self) -> None:
         for _ in range(self._read_unsigned()):
             self._read_unsigned()
-            size = self._read_unsigned()  # Also advances `_at`.
+            size = self._read_unsigned()  # `_read_unsigned` advances `_at`, too.
             self._at += size

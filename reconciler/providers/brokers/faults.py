@@ -16,9 +16,6 @@ from reconciler.errors import (
 )
 from reconciler.runtime.text import to_one_line
 
-# Meanings of error codes of brokers and librdkafka, with hints (facts 6.2).
-
-
 TRANSIENT: Final = {
     5: "a partition has no leader at the moment",
     6: "the leader of a partition has just changed",
@@ -122,7 +119,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
     if error.code() != KafkaError._FATAL:
         return error
     try:
-        producer.begin_transaction()  # Fails with the original error.
+        producer.begin_transaction()  # librdkafka answers this call with the original error.
     except KafkaException as died:
         return died.args[0]
     return error
@@ -228,7 +225,7 @@ def translate_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 def _clean_message(message: str) -> str:
     if any(part in message for part in _OF_LIBRDKAFKA):
-        return ""  # The translated meanings are clearer than librdkafka's texts.
+        return ""  # librdkafka's texts are left out, because the meanings above are clearer.
     needed = _NEEDED.fullmatch(message.strip())
     return to_one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
@@ -241,7 +238,6 @@ _NO_LEADER: Final = "-1"
 
 
 def _find_code(error: BaseException) -> int | None:
-    """Return Kafka's error code, or `None`. An `OSError` has no Kafka code."""
     if isinstance(error, OSError):
         return None
     inner = error.args[0] if error.args else None

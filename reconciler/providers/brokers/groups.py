@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MAX_GROUPS: Final = 1_000
 _SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
-"""States without members. A group in an unknown state may have members."""
+"""States of groups without members. A group in an unknown state may have members."""
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
 """Group types whose members' topics are readable."""
 _UNSUPPORTED, _GONE = 35, 69
@@ -90,7 +90,7 @@ class KafkaGroups:
     def measure_lags(
         self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]
     ) -> tuple[list[GroupLag], int]:
-        """Return lags by topic, and the number of groups that may not be described.
+        """Return lags by group and topic, and the number of groups that may not be described.
 
         `bounds` are the partitions' first and last stable offsets.
         """
@@ -126,7 +126,7 @@ class KafkaGroups:
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return the changes that a reset would make."""
+        """Return the offset changes that a reset would make."""
         group = self._find_broker_name(group)
         states = self._read_states()
         _check_not_share(group, states)
@@ -144,7 +144,7 @@ class KafkaGroups:
         return [move for move in candidates if move is not None]
 
     def reset_offsets(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
-        """Set a group's offsets."""
+        """Set a group's offsets, with `force` even if it has members."""
         if not moves:
             return
         group = self._find_broker_name(group)
@@ -154,7 +154,10 @@ class KafkaGroups:
         )
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group without members, or its offsets of one topic; return whether any existed."""
+        """Delete a group, or its offsets of one topic; return whether any existed.
+
+        A group with members requires `force`.
+        """
         group, states = self._find_broker_name(group), self._read_states()
         if group not in states:
             return False
@@ -181,7 +184,7 @@ class KafkaGroups:
         return bool(places)
 
     def _find_broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Return a group's name on the brokers: its flat name if only that exists."""
+        """Return a group's name on the brokers: the flat name (`shop.eu.orders`) if only that exists."""
         if ":" not in group:
             return group
         names = self._read_states() if names is None else names
@@ -305,7 +308,7 @@ def read_describable_offsets(
 def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # A request for offsets fails as a whole; this request reports an error per group.
+    # A request for offsets fails if one group is hidden. This one reports an error per group.
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
     errors = {}

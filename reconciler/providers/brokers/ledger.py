@@ -1,6 +1,6 @@
 """The ledger of links and mounts: the compacted topic `__reconciler`, written in transactions.
 
-There are no locks. Processes fence each other by transactional ids:
+Instead of locks, processes fence each other by transactional ids:
 
 * A transition reads the ledger, decides, and writes with its link's id (`build_writer_id`). After the commit it fences
   the ids of all partitions (`build_copier_id`) before it acts.
@@ -50,7 +50,7 @@ _POLL_S: Final = 0.1
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
 _READING: Final = {
-    "group.id": "reconciler",  # The library requires a group; no offsets are committed.
+    "group.id": "reconciler",  # The library requires a group id, though no offsets are committed.
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
@@ -75,16 +75,16 @@ class LedgerReader:
         """Next offset to read."""
         return self._next
 
-    def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+    def read_new(self, clear_cache: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield new records, and wait for open transactions.
 
-        Calls `forget` first if the topic was recreated.
+        Calls `clear_cache` if the topic was recreated.
         """
         from confluent_kafka import TopicPartition
 
         stable = self._read_stable_offset()
         if self._next and stable < self._next:
-            forget()
+            clear_cache()
             self.close()
             self._next = 0
             stable = self._read_stable_offset()
@@ -117,7 +117,7 @@ class LedgerReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._next, has_seen_end = max(self._next, received.offset()), True
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                pass  # The library needs no group here.
+                pass  # A consumer that commits nothing can read without rights on the group.
             elif not error.retriable() and error.code() not in LEADERLESS:
                 raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
@@ -143,7 +143,7 @@ class LedgerReader:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             cause = error.args[0]
             if cause.code() in missing and (cause := self._find_hidden_error()) is None:
-                self.close()  # The client caches that the topic is missing.
+                self.close()  # This client has cached that the topic is missing.
                 return _MISSING
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
@@ -229,7 +229,7 @@ class LedgerWriter:
 def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Call a transactional producer until it succeeds, fails permanently, or reaches no broker."""
+    """Repeat a call of a transactional producer until it succeeds, fails permanently, or reaches no broker."""
     from confluent_kafka import KafkaException
 
     until = monotonic() + patience_s
@@ -269,7 +269,7 @@ CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
-    # Readers with old caches must still receive tombstones.
+    # A reader with a cache of up to seven days receives all tombstones.
     "delete.retention.ms": str(7 * 86_400_000),
 }
 REPLICAS: Final = 3
@@ -408,7 +408,8 @@ class Ledger:
                 known = self._reads[large] = _CachedEntries(
                     LedgerReader(self.settings, self.cluster, is_needed=self.is_needed)
                 )
-            if known.completed_reads <= started_reads:  # Otherwise another thread has just completed a read.
+            # A read that another thread began and completed meanwhile is recent enough.
+            if known.completed_reads <= started_reads:
                 known.started_reads += 1
                 self._read_new_entries(known, _LARGE - large)
                 known.completed_reads = known.started_reads
@@ -428,15 +429,16 @@ class Ledger:
         with self._write_lock:
             for attempt in range(_ATTEMPTS):
                 if writer not in self._writers and not decide(entries := self.read(*kinds)):
-                    return entries  # Without a change, fence no writer.
+                    return entries  # Without a change, no writer is opened, which would fence others.
                 self._create_topic()
                 try:
                     return self._change_once(writer, decide, kinds, patience_s)
                 except BaseException as error:
-                    self._writers.pop(writer, None)  # Its transaction may be open.
+                    # The failed writer is dropped, because its transaction may be open.
+                    self._writers.pop(writer, None)
                     if not isinstance(error, ProducerFencedError):
                         raise
-                # Random pauses prevent two processes from fencing each other forever.
+                # Two processes with equal pauses could fence each other forever, so pauses are random.
                 pause(shorten_randomly(2 * _PAUSE_S * (attempt + 1), 0.5))
         message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
@@ -463,7 +465,7 @@ class Ledger:
     ) -> Entries:
         if writer not in self._writers:
             self._writers[writer] = LedgerWriter(self.settings, writer, self.cluster, patience_s=patience_s)
-        entries = self.read(*kinds)  # A writer that begins after this read fences this one.
+        entries = self.read(*kinds)  # A writer that begins after this read fences this one, so `entries` are current.
         changes = decide(entries)
         if not changes:
             return entries
@@ -478,7 +480,7 @@ class Ledger:
 
 
 def parse_owners(entries: Entries) -> Owners:
-    """Return the owners of resources from ledger entries."""
+    """Return the owners of resources, and the workspaces, from ledger entries."""
     who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
     return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
 
@@ -488,7 +490,7 @@ _OWNERS_S: Final = 20.0
 
 
 def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction, or return the owners of resources that others own."""
+    """Record owners in one transaction. If others own some resources, return these owners and write nothing."""
     refused: dict[str, ResourceOwner] = {}
 
     def decide(entries: Entries) -> Changes:

@@ -66,21 +66,21 @@ _CLOSED_DIRECTION: Final = "inbound"
 
 @dataclass(frozen=True)
 class KafkaMigrations:
-    """Mounts and unmounts of one cluster. Jobs copy, so only an apply continues them."""
+    """Mounts and unmounts of one cluster. Jobs copy the records, so only an apply continues them."""
 
     job_steps: KafkaMoves
     run_migration: ClassVar[None] = None
     """`None`, because jobs mount and unmount."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
-        """Return the moves in the ledger, with their start times in ms as ids."""
+        """Return the mounts and unmounts in the ledger. Their ids are their start times in ms."""
         entries = self.job_steps.ledger.read(*KINDS, SEALED)
         seals = parse_seals(entries)
         name = self.job_steps.client.name
         return [_build_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Cancel a move: release the claim and delete the restored topic, or unseal the topic.
+        """Cancel a mount (release its claim, delete the new topic) or an unmount (unseal the topic).
 
         Archived objects stay.
         """
@@ -110,7 +110,7 @@ class KafkaMigrations:
         }
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the topic registers in object storage."""
+        """Yield each detached topic's location, with the topic or an error."""
         return list_registers(self.job_steps.storage)
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
@@ -126,7 +126,7 @@ class KafkaMigrations:
         if move.direction == "inbound":
             topic_id = move.topic_id
             if topic_id is None and (made := moves.find_made_topic(move.topic)) is not None:
-                topic_id = made.id  # The process died before it recorded the new topic's id.
+                topic_id = made.id  # The process that created the topic died before it recorded the id.
             if topic_id is not None:
                 moves.delete_topic(move.topic, topic_id)
             may_go_on()
@@ -225,7 +225,7 @@ class KafkaMountings:
     def add_moves(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> dict[Address, Observed]:
-        """Add moves in progress, and locations of mounted topics, to an inventory."""
+        """Add mounts and unmounts in progress, and locations of mounted topics."""
         overlaid = dict(inventory)
         if self.client.read_topic(TOPIC) is None:
             return overlaid
@@ -258,21 +258,21 @@ class KafkaMountings:
         raise UserError(message, hint=hint)
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return detached topics. Those of this cluster have its Kafka id as owner, as plans expect."""
+        """Return detached topics. Those of this cluster have its Kafka id as owner."""
         topics = list_mountable_topics(self.declared.address, self.storage)
         cluster_id = self.client.describe_cluster().id
         mine = to_cluster_uuid(cluster_id)
         return [replace(topic, owner=cluster_id) if topic.owner == mine else topic for topic in topics]
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> None:
-        """Return nothing, because brokers store the cluster's metadata."""
+        """Return `None`, because brokers store the cluster's metadata."""
 
     def find_recovery_sources(
         self,
         topics: Mapping[Address, str | None],
         replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none
     ) -> Recoveries:
-        """Return the objects that can restore new topics. Sends one GET per topic and partition."""
+        """Return sources, or errors, for new topics. Sends one GET per topic and partition."""
         if not topics:
             return {}
         own_id = to_cluster_uuid(self.client.describe_cluster().id)

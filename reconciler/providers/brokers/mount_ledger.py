@@ -1,4 +1,4 @@
-"""Ledger entries of mounts, and topics' locations in object storage."""
+"""Ledger entries of mounts, unmounts and moves, and topics' locations in object storage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""Kind of a topic being filled: its own configs and switched groups, by topic id."""
-LEFT: Final = "left"
+"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
+COPIED_TOPIC: Final = "left"
 """Kind of a completely copied topic: end offsets by topic id. It is deleted only if they are unchanged."""
 SEALED: Final = "sealed"
 """Kind of a sealed topic: its own values of the sealing configs, by topic id."""
@@ -44,7 +44,7 @@ FILLING: Final = {
 
 
 def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return a filled topic's own configs, with the values before filling unless they were changed since."""
+    """Return the own configs that a topic gets after filling. Values changed meanwhile stay."""
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
         **{key: value for key, value in own.items() if key not in ours},
@@ -55,7 +55,7 @@ def compute_configs_after_filling(before: Mapping[str, str], own: Mapping[str, s
 def list_configs_after_filling(
     entries: Entries, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return own configs after filling, by the brokers' topic name."""
+    """Return the own configs that topics get after filling, by brokers' name."""
     stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
     ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
     return {
@@ -69,27 +69,27 @@ CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
 
 
 def is_sealed(own: Mapping[str, str | None]) -> bool:
-    """Return whether a topic's own configs include the seal."""
+    """Return whether a topic's own configs are those of a seal."""
     return own.items() >= CONFIGS.items()
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Own values of the sealing configs that a topic had before its seal."""
+    """A topic's seal: two configs with which brokers reject all records. Stores the values before."""
 
     topic: str
     own: Mapping[str, str | None]
-    """Own values; `None` if a config was not set."""
+    """Values before the seal; `None` if a config was not set."""
     effective: Mapping[str, str]
 
     def restore_configs(self, configs: Mapping[str, str]) -> dict[str, str]:
-        """Return a topic's own configs without the seal."""
+        """Return `configs` with the values before the seal."""
         others = {key: value for key, value in configs.items() if key not in self.own}
         return {**others, **{key: value for key, value in self.own.items() if value is not None}}
 
 
 def seal_key(topic_id: str) -> Key:
-    """Return the key of a topic's seal."""
+    """Return the ledger key of the entry that closes a topic to producers."""
     return (SEALED, topic_id)
 
 
@@ -109,12 +109,12 @@ def find_effective_seals(
 
 
 def mounting_key(mounting: str) -> Key:
-    """Return the key of a move; `mounting` is the mounting's full name."""
+    """Return the ledger key of a mount or unmount; `mounting` is the Mounting's full name."""
     return (MOUNTING, mounting)
 
 
 def mounted_key(topic_id: str) -> Key:
-    """Return the key of a mounted topic's location."""
+    """Return the ledger key of a mounted topic's location."""
     return (MOUNTED, topic_id)
 
 
@@ -158,7 +158,7 @@ def parse_locations(entries: Entries) -> dict[str, str]:
 
 _BYTES: Final = 16
 _REVISION_BYTES: Final = 6
-"""48 bits: two of ten thousand topics collide in one of five million clusters."""
+"""Size of a revision. Two of ten thousand topics collide in one of five million clusters."""
 
 
 def to_cluster_uuid(cluster_id: str) -> str:
@@ -171,10 +171,10 @@ def to_cluster_uuid(cluster_id: str) -> str:
 
 
 def derive_revision(topic_id: str) -> int:
-    """Return a topic's initial revision, derived from its id because Kafka has none."""
+    """Return a topic's initial revision for object storage, derived from its id."""
     return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
 
 
 def build_location(full_name: str, cluster_id: str, topic_id: str) -> str:
-    """Return the permanent location of a topic created on its cluster."""
+    """Return the permanent location of a topic that was created, not mounted, on this cluster."""
     return f"{full_name}/{to_cluster_uuid(cluster_id)}/{derive_revision(topic_id)}"

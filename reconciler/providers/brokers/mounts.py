@@ -15,10 +15,10 @@ from reconciler.providers.brokers import admin
 from reconciler.providers.brokers.groups import check_groups_visible
 from reconciler.providers.brokers.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
 from reconciler.providers.brokers.mount_ledger import (
+    COPIED_TOPIC,
     FILLED,
     FILLING,
     KINDS,
-    LEFT,
     WRITER,
     build_location,
     compute_configs_after_filling,
@@ -55,8 +55,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# While a move fills a topic, records must not expire, be compacted or get new timestamps. Old records would expire
-# within a second (facts 7).
+# Old records that fill a topic must not expire, be compacted or get new timestamps (facts 7).
 
 
 _STORAGE_PREFIXES: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
@@ -78,7 +77,7 @@ def select_filling_configs(known: Mapping[str, ConfigKey]) -> dict[str, str]:
 def compute_final_configs(
     manifest: TopicManifest, known: Mapping[str, ConfigKey], defaults: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the changes that restore a topic's configs; `None` resets a config."""
+    """Return the configs to set after filling; `None` resets a config."""
     changes: dict[str, str | None] = dict.fromkeys(select_filling_configs(known))
     for key in sorted({*manifest.configs, *manifest.effective, *_ALWAYS_KEPT}):
         value = manifest.configs.get(key, manifest.effective.get(key, _find_embedded_default(key)))
@@ -112,7 +111,6 @@ def _is_storage_config(key: str) -> bool:
 
 
 def _find_embedded_default(key: str) -> str | None:
-    """Return the default on embedded clusters, whose archives store only own configs."""
     return EMBEDDED_CONFIGS[key].default if key in EMBEDDED_CONFIGS else None
 
 
@@ -147,15 +145,15 @@ class KafkaMoves:
         return self.object_storage
 
     def load_job(self, mounting: str) -> MountJob | None:
-        """Return a mounting's move from the ledger."""
+        """Return a mount or unmount from the ledger."""
         return next((move for move in list_moves(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
 
     def store_job(self, move: MountJob) -> None:
-        """Write a move's progress to the ledger."""
+        """Write a mount's or unmount's progress to the ledger."""
         self._write_entries({mounting_key(move.mounting): format_move(move)}, *KINDS)
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a move from the ledger, and record or remove the topic's location with it."""
+        """Remove a mount or unmount from the ledger, and record or remove the topic's location."""
         name = self.naming.to_physical(move.topic)
         filled = (
             [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
@@ -222,7 +220,7 @@ class KafkaMoves:
         return topic.id
 
     def find_made_topic(self, full_name: str) -> TopicMetadata | None:
-        """Return a topic if it is empty and has the configs for filling."""
+        """Return a topic if it is empty and has the configs for filling, otherwise `None`."""
         name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
         topic, has = self.client.read_topic(name), dict(self.client.read_configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
@@ -287,7 +285,7 @@ class KafkaMoves:
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 
     def suspend_retention(self, move: CopyMove) -> None:
-        """Record the new topic's own configs, then set the configs for filling."""
+        """Record the new topic's configs, then set those for filling."""
         check_groups_visible(self.client)
         name, wanted = self.naming.to_physical(move.new), select_filling_configs(self.capabilities().configs)
         own, key = self._read_own_configs(name), (FILLED, move.new_id)
@@ -310,7 +308,7 @@ class KafkaMoves:
             change.path.removeprefix(CONFIGS): change
             for change in action.changes
             if (key := change.path.removeprefix(CONFIGS)) in FILLING and later_configs.get(key) != own.get(key)
-            # Other changes were planned against the configs for filling.
+            # A change from another value was planned against the configs for filling.
             if is_equal_value(change.path, change.before, later_configs.get(key), KAFKA_CONFIGS)
         }
         if late:
@@ -335,12 +333,12 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the recorded end offsets of the old topic, or `None` if records followed."""
+        """Return the old topic's recorded end offsets; `None` if missing, or if records followed."""
         ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit groups' offsets in the new topic; return the number of groups. Moves by key skip no record."""
+        """Commit groups' offsets in the new topic; return the number of groups."""
         key = (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
         switched = set() if entry is None else set(entry.get("switched", ()))
@@ -351,7 +349,7 @@ class KafkaMoves:
                 self._write_entries({key: {**entry, "switched": sorted(switched)}}, FILLED)
 
     def _commit_switched_offsets(self, move: CopyMove, ends: Mapping[int, int], switched: set[str]) -> int:
-        is_over = self._read_copied_ends(move) is not None  # `finish_move` has run before.
+        is_over = self._read_copied_ends(move) is not None  # Recorded ends show that `finish_move` has run before.
         translate = self._build_key_translator(move) if move.is_keyed else self._build_map_translator(move, ends)
         count = 0
         for group in self.groups.list_names():
@@ -375,18 +373,18 @@ class KafkaMoves:
                 entry["configs"],
                 select_filling_configs(self.capabilities().configs),
             )
-            # Brokers may still show old values. Other values were set by a user.
+            # Values that brokers do not show yet are reset, too. Users set all others.
             ours = {key for key, value in filled.items() if own.get(key) in {None, value, before.get(key)}}
             admin.configure_topic(self.client, name, {key: before.get(key) for key in sorted(ours)})
         kept_ends = {str(number): [end, end] for number, end in sorted(ends.items())}
         left = {"ends": kept_ends, "new": name, "new_id": move.new_id}
-        changes: Changes = {(FILLED, move.new_id): None, (LEFT, move.old_id): left}
-        self._write_entries(changes, FILLED, LEFT)
+        changes: Changes = {(FILLED, move.new_id): None, (COPIED_TOPIC, move.old_id): left}
+        self._write_entries(changes, FILLED, COPIED_TOPIC)
 
     def seal_copied_topic(self, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
-        """Seal a copied topic before its deletion. If some records were not copied, unseal it and raise."""
+        """Seal a copied topic before its deletion. If any record was not copied, unseal it and raise."""
         name = self.naming.to_physical(full_name)
-        entry = self.ledger.read(LEFT).get((LEFT, topic_id)) if topic_id is not None else None
+        entry = self.ledger.read(COPIED_TOPIC).get((COPIED_TOPIC, topic_id)) if topic_id is not None else None
         if topic_id is None or entry is None:
             return
         new = self.client.read_topic(entry["new"])
@@ -414,18 +412,18 @@ class KafkaMoves:
         """Unseal a copied topic that is not deleted."""
         self.seals.remove_seal(topic_id)
 
-    def forget_copied_topics(self, topic_ids: Iterable[str]) -> None:
-        """Remove the entries of deleted topics and of their copies."""
-        entries = self.ledger.read(LEFT, PROGRESS, MAP, REKEYED)
-        gone = {(LEFT, topic_id) for topic_id in topic_ids if (LEFT, topic_id) in entries}
+    def remove_copied_topic_entries(self, topic_ids: Iterable[str]) -> None:
+        """Remove the ledger entries of deleted topics that were copied."""
+        entries = self.ledger.read(COPIED_TOPIC, PROGRESS, MAP, REKEYED)
+        gone = {(COPIED_TOPIC, topic_id) for topic_id in topic_ids if (COPIED_TOPIC, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
         filled = {entries[key]["new"] for key in gone}
-        rest = [key for key in entries if key[0] != LEFT and key[1] in filled]
+        rest = [key for key in entries if key[0] != COPIED_TOPIC and key[1] in filled]
         if gone:
-            self._write_entries(dict.fromkeys([*sorted(gone), *seals, *rest]), LEFT, PROGRESS, MAP, REKEYED)
+            self._write_entries(dict.fromkeys([*sorted(gone), *seals, *rest]), COPIED_TOPIC, PROGRESS, MAP, REKEYED)
 
     def _read_copied_ends(self, move: CopyMove) -> dict[int, int] | None:
-        entry = self.ledger.read(LEFT).get((LEFT, move.old_id))
+        entry = self.ledger.read(COPIED_TOPIC).get((COPIED_TOPIC, move.old_id))
         if entry is None or entry.get("new_id") != move.new_id:
             return None
         return {int(number): end for number, (_, end) in entry["ends"].items()}
@@ -513,7 +511,7 @@ def apply_protecting_copies(
     do: ApplyActions,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Apply actions, and yield one outcome each. Keep copied topics with later records."""
+    """Apply actions, and yield one outcome each. A copied topic that got records afterwards is not deleted."""
     if not any(map(deletes_copied_topic, actions)):
         yield from do(actions)
         return
@@ -532,9 +530,9 @@ def apply_protecting_copies(
     for outcome in do(rest) if rest else ():
         if (topic_id := left.get(outcome.id)) is not None:
             if isinstance(outcome, CompletedAction):
-                moves.forget_copied_topics([topic_id])
+                moves.remove_copied_topic_entries([topic_id])
             elif isinstance(outcome.error, UserError):
-                # Brokers rejected the deletion. Other failures may leave it in progress.
+                # Brokers rejected the deletion. After other errors, it may be in progress.
                 moves.unseal_copied_topic(topic_id)
         yield outcome
 

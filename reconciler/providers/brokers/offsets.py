@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.brokers.faults import translate_code
-from reconciler.providers.protocol import Placement, TopicSizes
+from reconciler.providers.protocol import ReplicaPlacement, TopicSizes
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
     NO_CUTS,
@@ -49,8 +49,7 @@ def read_offsets(
 ) -> dict[Place, int]:
     """Return an offset of each partition. `spec` is a constant above or a time in ms.
 
-    -1 means that all records are older. The result is empty if the brokers do not support the constant.
-
+    The offset -1 means that all records are older. The result is empty if brokers do not support the constant.
     `is_stable` reads only up to the last stable offset.
     """
     answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
@@ -83,7 +82,7 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
 
 
 def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
-    """Return the bounds of partitions, with four requests per leader."""
+    """Return start, end and stable offset of partitions, with four requests per leader."""
     wanted = list(places)
     starts = read_offsets(client, wanted, EARLIEST)
     stable = read_offsets(client, wanted, LATEST, is_stable=True)
@@ -98,7 +97,7 @@ def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bou
 
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
-    """Delete records below offsets. Idempotent."""
+    """Delete records below `offsets`, by partition. Idempotent."""
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
     by_leader: dict[int, list[tuple[int, int]]] = {}
@@ -214,13 +213,14 @@ def read_topic_sizes(client: KafkaClient, seen: TopicMetadata, address: Address)
     """Return a topic's bounds, sizes and replica placement."""
     bounds, sizes = read_bounds(client, _list_places(seen)), read_partition_sizes(client, [seen.name])
     storage = _build_storage(address, _list_places(seen), bounds, sizes)
-    brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
+    # A topic that is being deleted has no leaders, so the lengths differ.
+    brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)
     return TopicSizes(
         {number: bound for (_, number), bound in bounds.items()},
         None,
         storage.log_bytes,
         storage,
-        {number: Placement(*placed) for number, placed in enumerate(brokers)},
+        {number: ReplicaPlacement(*placed) for number, placed in enumerate(brokers)},
     )
 
 
@@ -285,7 +285,7 @@ def _read_cut_offsets(
 
 def _estimate_older_bytes(reached: int, bounds: Bounds, size: int) -> int:
     offsets = (bounds.end if reached < 0 else reached) - bounds.start
-    # At least one byte, because the size may be unknown.
+    # If the size is unknown, one byte shows that there are older records.
     return max(1, _estimate_bytes(bounds, size, offsets)) if offsets > 0 else 0
 
 

@@ -93,7 +93,7 @@ class ClusterObserver:
     """Addresses declared or recorded anywhere."""
     is_wanted: Callable[[str], bool] | None
     initial: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """Defaults that were copied into a topic at its creation, by flat name."""
+    """Values that brokers copied into a topic at its creation as defaults, by flat name."""
 
     def read_topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
@@ -144,7 +144,7 @@ class ClusterObserver:
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
-                continue  # The topic is deleted, or is being deleted.
+                continue  # A topic with another error is deleted, or is being deleted.
             full_name = self.naming.to_full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
@@ -157,7 +157,7 @@ class ClusterObserver:
                 address,
                 Observed(
                     resource,
-                    seen.id if seen.replicas else None,  # Brokers report zeros for a hidden topic.
+                    seen.id if seen.replicas else None,  # Brokers report zeros as the id of a hidden topic.
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(self.initial.get(name, {}), is_moving=seen.is_moving),
@@ -167,8 +167,8 @@ class ClusterObserver:
             )
 
     def _list_wanted_names(self) -> list[str] | None:
-        """Return the names to describe; `None` means all topics."""
-        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # The ledger has links.
+        # Links are read from the ledger, not by name.
+        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
@@ -206,7 +206,7 @@ _DYNAMIC_DEFAULT: Final = 3
 
 
 def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
-    """Return the cluster, hidden if declared properties may not be read."""
+    """Return the cluster; it is marked hidden if declared properties may not be read."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
         hidden = look.configs if declared.spec.properties else None
@@ -252,7 +252,7 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
-"""Property that brokers with eligible leader replicas (KIP-966) do not reset."""
+"""Property that brokers with eligible leader replicas (KIP-966) refuse to reset."""
 
 
 def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
@@ -269,8 +269,6 @@ def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> Re
 
 @dataclass(frozen=True, slots=True)
 class _LedgerContents:
-    """Contents of a cluster's ledger; empty if it has none."""
-
     links: Entries = field(default_factory=dict)
     """Links and mirrors."""
     sealed: Mapping[str, Seal] = field(default_factory=dict)
@@ -289,7 +287,7 @@ class BrokersProvider(ABC):
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
-        self._learning = threading.Lock()  # Mirrors are synced in parallel.
+        self._learning = threading.Lock()  # Syncs of mirrors add names in parallel.
         self.learn_names(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
@@ -370,7 +368,7 @@ class BrokersProvider(ABC):
         """Return access rules that belong to no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.read_topics().keys()
-        entries = self._read_states() if LEDGER in topics else None
+        entries = self._read_visible_ledger() if LEDGER in topics else None
         return assign_bindings(self._drop_denials(bindings, entries or {}), self._naming, topics).rest
 
     def check_visible(self, address: Address) -> None:
@@ -378,9 +376,9 @@ class BrokersProvider(ABC):
         self.observe(Scope((address,)))
 
     def read_overview(self) -> Overview:
-        """Return names and shapes of visible topics."""
+        """Return names, partitions and replicas of visible topics."""
         every = self._client.read_topics()
-        entries = self._read_states() if LEDGER in every else None
+        entries = self._read_visible_ledger() if LEDGER in every else None
         return build_topic_overview(self._client.name, self._naming, every, entries)
 
     def apply(
@@ -390,7 +388,7 @@ class BrokersProvider(ABC):
         try:
             yield from self._apply_all(actions, may_go_on)
         finally:
-            self._look = ClusterFacts(self._client)  # The facts are outdated.
+            self._look = ClusterFacts(self._client)
 
     def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.brokers.admin import TopicBatch, to_pending_changes
@@ -426,7 +424,6 @@ class BrokersProvider(ABC):
             )
 
     def _unseal_topics(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
-        """Remove the seals that actions lift; return failures by action id."""
         failed: dict[str, FailedAction] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
@@ -441,7 +438,7 @@ class BrokersProvider(ABC):
         return failed
 
     def _defer_changes(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | FailedAction:
-        """Return an action's part to apply now. The move that fills the topic applies the rest."""
+        """Return the part of an action to apply now. The move that fills the topic applies the rest."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.to_physical(action.after.full_name) not in self._filled:
@@ -461,7 +458,7 @@ class BrokersProvider(ABC):
         if (
             not measures
             or self._client.read_topics([LEDGER])[LEDGER].error in ABSENT
-            or (entries := self._read_states()) is None
+            or (entries := self._read_visible_ledger()) is None
         ):
             return measures
         from reconciler.providers.brokers.ledger import mirror_key
@@ -528,7 +525,7 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.vitals import measure_cluster
 
         return measure_cluster(
-            self._client, self._naming, self.groups, lambda: None if self._read_states() is None else self.links
+            self._client, self._naming, self.groups, lambda: None if self._read_visible_ledger() is None else self.links
         )
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
@@ -538,7 +535,7 @@ class BrokersProvider(ABC):
         with self._learning:
             fresh = own_addresses - self._known
             self._known |= fresh
-            # Mirrors are added one by one, mostly in known namespaces.
+            # Mirrors are added one by one; only a new namespace changes the naming.
             if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = build_naming(self._separator, self._known)
 
@@ -591,7 +588,7 @@ class BrokersProvider(ABC):
         return open_sink(self._open_site(), build_record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:  # noqa: ARG002 - needs no executors
-        """Return the job that removes throttles left by a killed process."""
+        """Return the job that removes throttles left by killed processes."""
         from reconciler.providers.brokers.admin_requests import sweep_throttles
         from reconciler.providers.protocol import MaintenanceJobResult
 
@@ -624,8 +621,8 @@ class BrokersProvider(ABC):
     def _separator(self) -> str:
         return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
-    def _read_states(self) -> Entries | None:
-        """Return the ledger's entries; `None` if hidden, and no link is known."""
+    def _read_visible_ledger(self) -> Entries | None:
+        """Return the ledger's entries; `None` if they may not be read and no link is known."""
         try:
             return self._ledger.read()
         except NotAuthorizedError:
@@ -666,7 +663,6 @@ class BrokersProvider(ABC):
         return find_recorded_mirrors(entries, self._client.name, names)
 
     def _find_owners(self, entries: Entries) -> Owners:
-        """Return the recorded owners by full names of topics, namespaces and links."""
         from reconciler.providers.brokers.ledger import parse_owners
 
         owners, naming = parse_owners(entries), self._naming
@@ -681,7 +677,7 @@ class BrokersProvider(ABC):
                 case "link":
                     what[key] = lineage
                 case _:
-                    continue  # The namespace is unknown to this workspace.
+                    continue  # This workspace does not know the namespace.
         return replace(owners, lineages_by_key=what)
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:

@@ -88,7 +88,7 @@ _OF_CERTIFICATES: Final = {
         "Name the certificate of its issuer in security.caFile.",
     ),
 }
-"""Explanation and hint by OpenSSL's text about a broker's certificate. The first match counts."""
+"""Explanation and hint by OpenSSL's text about a certificate. The first match counts."""
 _OF_ALERTS: Final = {
     "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
@@ -174,7 +174,7 @@ class Route:
         return (
             self._explain_login(where, error)
             or self._explain_tls(where, address, str(error))
-            or self._explain_wire(where, address, str(error))
+            or self._explain_network_error(where, address, str(error))
         )
 
     def _is_final(self, address: Address, error: BaseException) -> bool:
@@ -223,7 +223,7 @@ class Route:
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
-    def _explain_wire(self, where: str, address: Address, text: str) -> ReconcilerError:
+    def _explain_network_error(self, where: str, address: Address, text: str) -> ReconcilerError:
         if "DNS" in text or "not known" in text:
             hint = "Check bootstrapServers and, if brokers advertise that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)
@@ -287,7 +287,7 @@ def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping
     tries = Tries(_ELECTION, within_s=_ELECTION_S)
     while True:
         try:
-            if tries.failed:  # The client caches the old leader.
+            if tries.failed:  # The client caches the old leader until it reads the topic again.
                 consumer.list_topics(place.topic, _ANSWER_S)
             return consumer.get_watermark_offsets(place, _ANSWER_S)
         except KafkaException as error:
@@ -302,7 +302,7 @@ def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
     route = Route.from_settings(admin_options, cluster)
-    route.is_open = True  # The settings have worked before.
+    route.is_open = True  # A client with these settings was connected before, so failures may be temporary.
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
     context = tls.build_context(where=f"cluster {cluster}: security") if protocol.endswith("SSL") else None
     for address in route.servers:

@@ -1,8 +1,8 @@
-"""Seal a topic: brokers reject every batch, so that its end is final.
+"""Seal topics: brokers then reject every batch, so that the end offsets are final.
 
-Brokers have no such switch, and access rules do not stop every producer. With `max.message.bytes` of 80 and
-`compression.type` of gzip, no batch fits (at least 81 bytes). Transaction markers do (78 bytes), without which
-producers would hang. The ledger records the topic's own values first.
+Brokers have no such switch, and access rules do not stop every producer. A seal sets `max.message.bytes` to 80 and
+`compression.type` to gzip. No batch is that small (at least 81 bytes), but transaction markers are (78 bytes). Without
+markers, producers would hang. The ledger records the topic's own values first.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Seals:
         try:
             configs_shown = dict(self.client.read_configs([name], sorted(configs), node=broker)).get(name, 0)
         except RetryableError:
-            return False  # The next check shows whether the broker is needed.
+            return False  # The caller asks again, unless the broker is dead then.
         if isinstance(configs_shown, int):
             return False
         own = select_own_configs(configs_shown)
@@ -176,7 +176,6 @@ class Seals:
         return codes
 
     def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Wait until all records are replicated; no others can be acknowledged."""
         tries = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same_topic(name, topic_id)

@@ -186,7 +186,7 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def find_principal(declared: Cluster) -> str | None:
-    """Return the client's principal, or `None` if a certificate or token determines it."""
+    """Return the client's principal; `None` if a certificate or token determines it."""
     security = _require_connection(declared).security
     if security is None:
         return _ANONYMOUS
@@ -259,7 +259,7 @@ def _build_record_login(
     options = {
         "sasl.oauthbearer.token.endpoint.url": _parse_endpoint(security, where),
         "sasl.oauthbearer.client.id": security.client_id,
-        # The library requires a secret, which may be empty.
+        # The library requires a client secret. It may be empty.
         "sasl.oauthbearer.client.secret": _resolve_secret(security.client_secret, edge) or "",
         "sasl.oauthbearer.scope": security.scope,
         "https.ca.pem": None if ca is None else ca + _read_system_certificates(),
@@ -269,7 +269,7 @@ def _build_record_login(
 
 
 def _read_system_certificates() -> str:
-    """Return the system's certificates in PEM, which librdkafka ignores if it receives others."""
+    """Return the system's CA certificates in PEM. librdkafka ignores them once it gets another CA."""
     import ssl
 
     context = ssl.create_default_context()
@@ -325,7 +325,7 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     if _CALLBACK in clear:
-        clear[_CALLBACK].get_token()  # The library would time out instead of reporting missing credentials.
+        clear[_CALLBACK].get_token()  # The library would time out without credentials, so this call reports them.
     return {**_BASE, **clear, "logger": _quiet}
 
 
@@ -395,7 +395,7 @@ class TokenSource:
         try:
             with (
                 open_pool(self.url, self._build_context(), headers) as pool,
-                # The secret is for this address only.
+                # A redirect could send the secret to another address, so it is not followed.
                 pool.request(
                     "POST", self.url, body=urlencode(form), timeout=_SECONDS, redirect=False, preload_content=False
                 ) as answer,
@@ -460,7 +460,8 @@ class MskTokenSource:
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         request = AWSRequest("GET", f"https://kafka.{self.region}.{domain}/?Action=kafka-cluster%3AConnect")
         SigV4QueryAuth(_find_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
-        url = f"{request.url}&User-Agent=reconciler"  # Not signed, as in AWS's signers.
+        # The User-Agent is appended without a signature, as AWS's own signers do.
+        url = f"{request.url}&User-Agent=reconciler"
         signed_at = timegm(strptime(request.context["timestamp"], SIGV4_TIMESTAMP))
         return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), signed_at + _MSK_SECONDS
 
@@ -484,7 +485,7 @@ def _find_aws_credentials() -> Any:
 
 @lru_cache(maxsize=1)
 def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return a process's AWS session, cached because each session requests its own credentials."""
+    """Return a process's cached AWS session, because each session requests its own credentials."""
     import botocore.session
 
     return botocore.session.get_session()

@@ -21,7 +21,7 @@ class Dialect:
 
     platform: str
     tells_own: bool
-    """Whether config sources show which values were set; otherwise these may be reported as defaults."""
+    """Whether config sources show which values were set. Otherwise set values may be reported as defaults."""
     replication: Literal["reassignment", "config"]
     """How the number of replicas changes: by reassignment, or by the config `replication.factor`."""
     records_at_once: int | None
@@ -71,7 +71,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """Metadata of a topic; `error` is the brokers' error code."""
+    """Metadata of a topic; `error` is the brokers' error code, or 0."""
 
     name: str
     id: str
@@ -87,7 +87,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConfigState:
-    """Value of a config, `None` if sensitive, with its source."""
+    """Value of a config (`None` if sensitive) and its source, such as `OWN`."""
 
     value: str | None
     source: int
@@ -101,8 +101,8 @@ def select_own_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 
-# `shop:eu:orders` is the flat name `shop.eu.orders` on brokers. A flat name belongs to the longest known namespace with
-# a matching prefix, or to the default namespace (facts 2).
+# The topic `shop:eu:orders` has the *flat name* `shop.eu.orders` on brokers. A flat name belongs to the longest known
+# namespace with a matching prefix, or to the default namespace (facts 2).
 
 
 _NAMED = frozenset({"topic", "mirror", "mounting"})
@@ -186,7 +186,7 @@ class ResourceModels:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
     def build_namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
-        """Return a namespace with its access rules, all that brokers store."""
+        """Return a namespace with its access rules; brokers store nothing else of it."""
         return Namespace(
             metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
         )
@@ -238,7 +238,7 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
 
 
 def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
-    """Return a binding's topic or namespace, or `None`, and its rule's resource name."""
+    """Return a binding's topic or namespace (`None` if unknown), and the resource name of its rule."""
     if binding.resource == TOPICS and not binding.is_prefix:
         return (("topic", naming.to_full_name(binding.name)) if binding.name in topics else None), "*"
     namespace, name = naming.split_namespace(binding.name)

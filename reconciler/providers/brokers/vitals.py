@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _READ_ATTEMPTS: Final = 2
-"""A topic deleted meanwhile makes the first attempt fail."""
+"""Maximum attempts; one fails if a topic is deleted meanwhile."""
 _ONGOING: Final = "Ongoing"
 
 
@@ -84,7 +84,7 @@ def _read_topics(
 ) -> tuple[dict[str, TopicMetadata], dict[str, TopicMetadata], _Offsets]:
     for attempt in range(1, _READ_ATTEMPTS + 1):
         topics = {name: seen for name, seen in client.read_topics().items() if not seen.error}
-        chosen = _choose_topics(topics, naming)
+        chosen = _select_measured_topics(topics, naming)
         places = [(name, number) for name, seen in chosen.items() for number in range(len(seen.replicas))]
         try:
             return topics, chosen, _read_offsets(client, chosen, places)
@@ -94,7 +94,7 @@ def _read_topics(
     raise AssertionError
 
 
-def _choose_topics(topics: Mapping[str, TopicMetadata], naming: ClusterNaming) -> dict[str, TopicMetadata]:
+def _select_measured_topics(topics: Mapping[str, TopicMetadata], naming: ClusterNaming) -> dict[str, TopicMetadata]:
     names = {naming.to_full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
     measured = choose_measured_names(sizes)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def request_verb_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
-    """Request a mirror's verb unless it is done, and return the topic's id.
+    """Request a lifecycle verb for a mirror unless it is done; return the topic's id.
 
     Raises:
         UserError: The topic is not a mirror, or its state does not allow the verb.
@@ -80,12 +80,9 @@ def finish_failovers(
     outcomes: Sequence[Outcome],
     may_go_on: Callable[[], None],
 ) -> list[Outcome]:
-    """Clamp groups to the ends of failed-over mirrors, and allow producers.
+    """Limit group offsets to the ends of failed-over mirrors, and allow producers.
 
-    An action fails if its topic cannot be opened.
-
-    Raises:
-        LeaseError: Raised by `may_go_on`; a repeated action finishes the rest.
+    An action fails if its topic cannot be opened to producers. It may be repeated.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
     mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, CompletedAction)]
@@ -123,7 +120,8 @@ def hide_resources(who: Permissions, catalog: Catalog, inventory: Inventory) -> 
     def mark_hidden(address: Address, observed: Observed) -> Observed:
         try:
             check_shown(who, catalog, address)
-            if isinstance(observed.resource, Mounting):  # The mounting's topic may have another name.
+            if isinstance(observed.resource, Mounting):
+                # A mounting's topic may have another name, for which other rules apply.
                 who.check_allowed(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
         except NotAuthorizedError as error:
             return replace(observed, hidden=error)
@@ -186,7 +184,7 @@ def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting
 
 
 def _find_acl_kind(resource: Resource) -> Kind | None:
-    """Return the ACL resource type; `None` if only the super user may change it."""
+    """Return the ACL resource type; `None` if only the super user may change the resource."""
     match resource:
         case Topic():
             return Kind.TOPIC
@@ -400,7 +398,7 @@ class CatalogBatch:
 
 
 def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    """Drop unchanged configs, so that a later operation does not reject a repeated action."""
+    """Drop unchanged configs, so that a repeated action is not rejected by another operation in progress."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 
@@ -409,7 +407,6 @@ def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bo
 
 
 def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
-    """Delete an empty namespace."""
     topics = list_topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
@@ -434,9 +431,6 @@ def turn_off_tiering(
     """Finish turning off tiered storage (KIP-950).
 
     An action with unfinished topics fails and may be repeated.
-
-    Raises:
-        LeaseError: Raised by `may_go_on`; the next process finishes the rest.
     """
     if not _find_switching_actions(actions, list_disabling_topics(cluster.catalog.get_cached())):
         return list(outcomes)

@@ -111,11 +111,11 @@ class EmbeddedLinks(MirrorEntries):
         return self._to_observed(self.cluster.catalog.read(), full_name)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the position of every partition."""
+        """Return each partition's position."""
         return self._read_positions(self.cluster.topic(full_name))
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return positions of many topics. Sends one listing each, and one GET per head."""
+        """Return positions of topics, with a listing per topic and a GET per partition."""
         catalog = self.cluster.catalog.read()
         topics = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
         return dict(zip(topics, map_in_parallel(self._read_positions, topics.values(), name="positions"), strict=True))
@@ -134,7 +134,7 @@ class EmbeddedLinks(MirrorEntries):
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Turn a topic into the mirror of its own mirror `of`. A restore truncates it."""
+        """Turn a topic into the mirror of `of`, which was its mirror."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
         self._open_links(may_go_on).mirror_own_mirror(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.read_mirror(full_name)
@@ -162,7 +162,7 @@ class EmbeddedLinks(MirrorEntries):
         return self._open_links(may_go_on).truncate_mirror(full_name, operation=operation)
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> None:
-        """Return `None`: all records after the cuts have diverged."""
+        """Return `None`, because all records at or after the cuts have diverged."""
 
     def read_offset_maps(self, full_name: str) -> None:
         """Return `None`, because mirrors have their sources' offsets."""
@@ -216,7 +216,7 @@ class EmbeddedLinks(MirrorEntries):
         return self.cluster.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return marks of all open topics. Sends one listing."""
+        """Return marks of all topics that are not closed, with one listing."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
             topic_id, number = parse_head_key(listed.key)
@@ -260,11 +260,11 @@ class EmbeddedSyncs:
         return self.cluster.catalog.read().id
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as a link that reads as `principal` sees them."""
+        """Return topics as `principal`, who reads for a link, sees them."""
         return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return versions of the wanted groups, or errors."""
+        """Return versions of the wanted groups."""
         versions = list_group_versions(self.cluster.store)
         return {name: version for name, version in versions.items() if is_wanted(name)}
 
@@ -323,7 +323,7 @@ class EmbeddedSyncs:
         results: list[R] = []
 
         def decide_again(draft: Draft) -> None:
-            results[:] = [decide(draft)]  # Runs again after a concurrent commit.
+            results[:] = [decide(draft)]  # After a concurrent commit, `decide` runs again.
 
         self.cluster.catalog.commit(decide_again)
         return results[0]

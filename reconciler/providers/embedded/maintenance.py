@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import MirrorEntry
 
 
-def list_jobs(
+def list_maintenance_jobs(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
 ) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
     """Return the maintenance jobs of one pass.
 
-    Compaction, merges and scrubs wait while other requests, counted by `keeping`, use the capacity.
+    Compaction, merges and scrubs wait while the other requests counted by `keeping` use the store's capacity.
     """
     keeping = keeping or TierHousekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
@@ -106,7 +106,7 @@ def _scrub_partitions(upkeep: Upkeep, means: MaintenancePorts) -> MaintenanceJob
 
 
 def _store_metadata(upkeep: Upkeep, means: MaintenancePorts) -> MaintenanceJobResult:
-    written_metadata = replace(upkeep, may_go_on=_build_lease_check("the metadata was kept", means)).store_metadata(
+    written_metadata = replace(upkeep, may_go_on=_build_stop_check("the metadata was kept", means)).store_metadata(
         ignores_interval=means.are_jobs_named
     )
     errors = tuple(written_metadata.errors)
@@ -125,7 +125,7 @@ def _continue_recoveries(
         copied.append((segment.digest.records, segment.bytes))
 
     result = build_recovery_result(
-        cluster.finish_recoveries(is_wanted, may_go_on=_build_lease_check("all was copied", means), copied=count)
+        cluster.finish_recoveries(is_wanted, may_go_on=_build_stop_check("all was copied", means), copied=count)
     )
     return replace(result, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
@@ -162,7 +162,7 @@ def _continue_migrations(
     before, stored = cluster.mounts.list_unfinished(), list[int]()
     if not before:
         return MaintenanceJobResult("topic")
-    may_go_on = _build_lease_check("all was mounted and unmounted", means)
+    may_go_on = _build_stop_check("all was mounted and unmounted", means)
     mounts = replace(cluster.mounts, may_go_on=may_go_on, spread=means.spread, flushed=stored.append)
     ended = mounts.finish(is_wanted)
     left, errors = mounts.list_unfinished(), []
@@ -177,12 +177,12 @@ def _continue_migrations(
     return MaintenanceJobResult("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
 
 
-def _build_lease_check(what: str, means: MaintenancePorts) -> Callable[[], None]:
-    def go_on() -> None:
+def _build_stop_check(what: str, means: MaintenancePorts) -> Callable[[], None]:
+    def check_not_stopped() -> None:
         if means.is_stopped():
             raise IncompleteError(f"stopped before {what}", hint="Continue with: reconciler run --once")
 
-    return go_on
+    return check_not_stopped
 
 
 def _sweep_objects(cluster: EmbeddedCluster, means: MaintenancePorts) -> MaintenanceJobResult:

@@ -47,11 +47,11 @@ _NOTHING: Final = Measure(0, 0)
 
 
 def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-    """Measure topics in order, up to the limit of partitions."""
+    """Measure topics in order, at most `MEASURED_PARTITIONS` partitions."""
     catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
     names = {address: full_name_of(address) for address in addresses}
     topics = {address: catalog.topics[name] for address, name in names.items() if name in catalog.topics}
-    written = _count_written(cluster.store, {topic.id for topic in topics.values()})
+    written = _count_written_partitions(cluster.store, {topic.id for topic in topics.values()})
     measures: dict[Address, Measure] = {}
     for address, topic in topics.items():
         heads = written.get(topic.id, 0)
@@ -76,7 +76,7 @@ def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts:
     return measures
 
 
-def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int]:
+def _count_written_partitions(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int]:
     if not ids:
         return {}
     heads = list_heads(store, *(ids if len(ids) == 1 else ()))
@@ -109,7 +109,7 @@ def read_topic_sizes(cluster: EmbeddedCluster, topic: Address) -> TopicSizes:
 
 
 def build_storage_report(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
-    """Return a cluster's storage report; by default, of the current catalog."""
+    """Return a cluster's storage report, by default of the current catalog."""
     return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)
 
 
@@ -119,7 +119,7 @@ _AT_ONCE: Final = 16
 def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
     """Return a cluster's metrics. Tiered topics take one more GET per partition."""
     store, catalog = report.store, report.catalog
-    chosen = _choose_topics(catalog)
+    chosen = _select_measured_topics(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
         threads = CallPool(pool, 4 * _AT_ONCE)
         heads = report.read_heads(chosen, threads)
@@ -148,7 +148,7 @@ def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
     )
 
 
-def _choose_topics(catalog: Catalog) -> dict[str, TopicEntry]:
+def _select_measured_topics(catalog: Catalog) -> dict[str, TopicEntry]:
     sizes = {name: entry.partitions for name, entry in catalog.topics.items()}
     names = choose_measured_names(sizes)
     return {name: catalog.topics[name] for name in names}

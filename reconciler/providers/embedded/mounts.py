@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-Each is a migration that names its mounting, so that a repeated action continues it.
+A mount or unmount is a migration that names its Mounting, so that a repeated action continues it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Attachment:
     mounting: Mounting
     is_mount: bool
     source: str
-    """Location of the topic, or, for an unmount, perhaps only its name."""
+    """Location of the topic. For an unmount it may be only the name."""
     timeout_ms: int | None
 
     @classmethod
@@ -146,7 +146,7 @@ class MountBatch:
     attachments: Mapping[str, Attachment]
     """Mounts and unmounts by action id."""
     lookups: Mapping[str, MountLookup]
-    """By action id: a mount's topic, the owner of a topic missing for an unmount, or an error."""
+    """By action id: the topic to mount, the owner of a missing topic to unmount, or an error."""
     migration_numbers: dict[str, int] = field(default_factory=dict)
     """Migrations to continue, by action id."""
     _index: _MigrationIndex | None = None
@@ -176,7 +176,7 @@ class MountBatch:
         return cls(cluster, {attachment.id: attachment for attachment in attachments}, lookups)
 
     def begin_migration(self, draft: Draft, action: str) -> str | None:
-        """Begin a mount or unmount, or continue its migration, and return the topic's id.
+        """Begin or continue a mount or unmount; return a mounted topic's id.
 
         Raises:
             UserError: It is impossible; the draft is unchanged.
@@ -192,7 +192,7 @@ class MountBatch:
             if draft.migrations[str(number)].state != MigrationState.CANCELLED:
                 self.migration_numbers[action] = number
                 return topic.topic_id if attachment.is_mount else None
-            apply_verb(draft, number, "delete")  # A cancelled migration begins again.
+            apply_verb(draft, number, "delete")  # A cancelled migration is deleted, and a new one begins.
         existing = draft.topics.get(attachment.name)
         if existing is not None:
             location = get_topic_location(attachment.name, existing, self.cluster.cluster_id)
@@ -229,7 +229,7 @@ class MountBatch:
     def _mount(self, draft: Draft, attachment: Attachment, existing: TopicEntry | None) -> str:
         if existing is not None:
             check_not_migrating(attachment.name, existing, "to mount it")
-            return existing.id  # An earlier run completed the mount.
+            return existing.id  # An existing topic shows that an earlier run completed the mount.
         lookup = self.lookups[attachment.id]
         if isinstance(lookup, MigrantEntry):
             cluster_id = self.cluster.cluster_id
@@ -247,11 +247,11 @@ class MountBatch:
                 draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
-            raise _lookup_error(attachment, lookup)  # Otherwise an earlier run unmounted the topic.
+            raise _lookup_error(attachment, lookup)  # The missing topic was not unmounted by an earlier run.
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
-    """Return the owner of a topic to unmount, or `None` if it was never detached."""
+    """Return the owner of a topic to unmount; `None` if it was never detached."""
     remote, location = cluster.remote, attachment.location
     if remote is None:
         return None
@@ -280,7 +280,7 @@ _CLAIMED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 @dataclass(frozen=True)
 class Migrations:
-    """Migrations of one cluster. `open_cluster` fails if it does not exist."""
+    """Migrations (mounts and unmounts) of one cluster."""
 
     address: Address
     storage: ObjectStore | None
@@ -292,7 +292,7 @@ class Migrations:
     """`None`, because the cluster itself mounts, unmounts and renames topics."""
 
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
-        """Return recorded migrations. `is_measured` also measures topics being unmounted."""
+        """Return recorded migrations; `is_measured` adds the remaining uploads."""
         cluster = self.open_cluster()
         catalog = cluster.catalog.read()
         return [
@@ -306,7 +306,7 @@ class Migrations:
         ]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a verb. A cancellation is complete on return."""
+        """Request a lifecycle verb. A cancellation is complete on return."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         after = mounts.ask(migration, verb)
@@ -318,11 +318,11 @@ class Migrations:
         return _to_migration(cluster.catalog.read(), migration, after)
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return errors, by full name, for topics that cannot be mounted or unmounted."""
+        """Return errors for topics that cannot be mounted or unmounted."""
         return self.open_cluster().mounts.find_obstacles(direction, topics)
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
-        """Begin or continue one migration of all topics."""
+        """Begin or continue a migration of the requested topics."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         if request.phase == "finish":
@@ -418,7 +418,6 @@ class Migrations:
 
 
 def _find_migrations(cluster: EmbeddedCluster, request: HandMigration) -> list[int]:
-    """Return the migrations that a command continues. Reject those with topics unknown to the user."""
     numbers: list[int] = []
     for number, migration in list_migrations(cluster.catalog.read()).items():
         names = {topic.name for topic in migration.topics}

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> ObservedStorage:
-    """Return the bound and the declared object storage; `root` is the cluster's URL."""
+    """Return the bound object storage (by the catalog) and the declared one; `root` is the cluster's URL."""
     bound, tiered = catalog.cluster.storage_id, tuple(list_tiered_topics(catalog))
     if storage is None:
         return ObservedStorage(bound, None, tiered)
@@ -88,7 +88,7 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
         if storage_id is None and bound is not None:
             check_not_lost(storage, bound)
         if storage_id is None or storage_id != bound:
-            check_storage_place(storage, root)  # Without list permission, the plan reports the error.
+            check_storage_place(storage, root)  # The plan reports errors, such as missing rights.
     except UserError as error:
         return ObservedStorage(bound, None, tiered, error)
     return ObservedStorage(bound, storage_id, tiered)
@@ -148,7 +148,7 @@ def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[
 
 
 def is_binding(action: Create | Update) -> bool:
-    """Return whether an action binds the object storage."""
+    """Return whether an action binds the object storage to the cluster."""
     match action:
         case Create():
             return isinstance(action.after, Cluster) and action.after.spec.object_storage is not None
@@ -179,7 +179,7 @@ def _read_fields(draft: Draft) -> dict[str, Value]:
 
 
 def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
-    """Return names and shapes of resources that the principal may describe."""
+    """Return names, partitions and replicas of resources that the principal may describe."""
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
@@ -263,14 +263,15 @@ class EmbeddedProvider:
         """Return the cluster at the root, or `None` if there is none."""
         cluster_file = read_cluster_file(self._store)
         if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
-            self._opened = None  # Another cluster has replaced it; drop cached data.
+            self._opened = None  # The cached cluster was replaced by another.
         return None if cluster_file is None else ClusterIdentity("embedded", cluster_file.id, cluster_file.format)
 
     def observe(self, scope: Scope) -> Inventory:
         """Return the cluster and its catalog."""
         if self.identify() is None:
             if self._storage is not None:
-                check_new_locations(self._store, self._storage)  # The plan reports what cannot be created.
+                # The plan reports locations where the cluster cannot be created.
+                check_new_locations(self._store, self._storage)
             return {}
         cluster = self._open_cluster()
         name, wanted = self._declared.metadata.name, build_scope_filter(scope)
@@ -424,9 +425,9 @@ class EmbeddedProvider:
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], MaintenanceJobResult]]:
         """Return the jobs of one maintenance pass."""
-        from reconciler.providers.embedded.maintenance import list_jobs
+        from reconciler.providers.embedded.maintenance import list_maintenance_jobs
 
-        return list_jobs(self._declared.metadata.name, self._open_cluster(), means, self._keeping)
+        return list_maintenance_jobs(self._declared.metadata.name, self._open_cluster(), means, self._keeping)
 
     def _open_cluster(self) -> EmbeddedCluster:
         if self._opened is None:
@@ -448,7 +449,7 @@ class EmbeddedProvider:
         storage = self._storage if is_bound else None
         if storage is not None:
             check_new_locations(self._store, storage)
-            check_usable(storage)  # This caller's permissions count.
+            check_usable(storage)  # This process's permissions count, not the planner's.
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:

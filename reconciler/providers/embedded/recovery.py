@@ -115,7 +115,6 @@ def look_up_sources(
             return error
 
     def _add_group_offsets(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
-        """Add group offsets, unless the topic was created on this cluster."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes
@@ -173,7 +172,6 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
 
 
 def _list_foreign_mount_errors(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
-    """Yield errors for mounted topics of other clusters, which a Mounting restores, not a recovery."""
     for place, ownership in iter_ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
@@ -263,7 +261,6 @@ def _key_offsets_by_location(offsets: OffsetsByLocation) -> Iterator[tuple[str, 
 def _list_inventory(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Return a catalog's resources by address. Add those that cannot be declared to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -335,7 +332,7 @@ def begin_recovery(
 def complete_recoveries(
     cluster: EmbeddedCluster, outcomes: Iterable[Outcome], names: Mapping[str, str], may_go_on: Callable[[], None]
 ) -> Iterator[Outcome]:
-    """Yield outcomes. Those of topics in `names` follow after their recovery."""
+    """Yield outcomes. Those of topics in `names` follow when recovery has ended."""
     begun = []
     for outcome in outcomes:
         if outcome.id in names and isinstance(outcome, CompletedAction):

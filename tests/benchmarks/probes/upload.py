@@ -26,7 +26,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import open_arrow_filesystem
-from reconciler.providers.embedded.maintenance import list_jobs
+from reconciler.providers.embedded.maintenance import list_maintenance_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.stores import WatchedStore
 from tests.servers.weed import S3Server
@@ -99,7 +99,7 @@ def requests_of_idle_passes(partitions: int) -> int:
     for _ in range(3):  # Merging leaves out the first: it waits until object storage is idle.
         store.calls.clear()
         storage.calls.clear()
-        for do in list_jobs("west", cluster, means).values():
+        for do in list_maintenance_jobs("west", cluster, means).values():
             do()
     return len(store.calls) + len(storage.calls)
 

@@ -29,7 +29,7 @@ SLOWLY: Final = """
 import sys
 from reconciler.cli.main import main
 from reconciler.providers.brokers import admin_requests as replicas
-replicas.RATE = {}
+replicas.THROTTLE_RATE = {}
 sys.exit(main(["apply", "--yes"]))
 """
 VALUE: Final = bytes(700 * 1024)
@@ -162,7 +162,7 @@ def test_limits_that_an_operator_set_stay(desk: Desk) -> None:
 def test_a_wait_that_comes_to_nothing_has_an_end_and_says_what_for_and_the_way_back_is_open(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_requests, "RATE", 1)
+    monkeypatch.setattr(admin_requests, "THROTTLE_RATE", 1)
     monkeypatch.setattr(admin_requests, "_BETWEEN_LINES_S", 1)
     monkeypatch.setattr(admin_requests, "_STALLED_S", 4)
     place(desk, 1, 2)
@@ -188,7 +188,7 @@ def test_a_wait_that_comes_to_nothing_has_an_end_and_says_what_for_and_the_way_b
 def test_what_still_moves_has_not_happened(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, resumed: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(admin_requests, "RATE", HARDLY)
+    monkeypatch.setattr(admin_requests, "THROTTLE_RATE", HARDLY)
     fill(desk, 60)
     factor(desk, 3)
     killed(desk, HARDLY)
@@ -228,7 +228,7 @@ def test_fewer_replicas_while_a_broker_is_dead_are_those_in_sync(desk: Desk, wan
 
 
 def test_a_broker_that_dies_while_it_gets_replicas_is_replaced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_requests, "RATE", HARDLY)
+    monkeypatch.setattr(admin_requests, "THROTTLE_RATE", HARDLY)
     place(desk, 1, 2)
     fill(desk, 60)
     factor(desk, 2)
@@ -248,7 +248,7 @@ def test_a_broker_that_dies_while_it_gets_replicas_is_replaced(desk: Desk, monke
 def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_requests, "RATE", SLOW)
+    monkeypatch.setattr(admin_requests, "THROTTLE_RATE", SLOW)
     factor(desk, 3)
     killed(desk)
     assert limits(desk) == (LIMITS, RATES)
@@ -263,7 +263,7 @@ def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(
 
 
 def test_what_was_begun_is_taken_back_by_the_old_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_requests, "RATE", SLOW)
+    monkeypatch.setattr(admin_requests, "THROTTLE_RATE", SLOW)
     before = placed(desk)
     factor(desk, 3)
     killed(desk)
@@ -276,7 +276,7 @@ def test_what_was_begun_is_taken_back_by_the_old_number(desk: Desk, monkeypatch:
 
 
 def test_fewer_were_begun_and_other_numbers_are_asked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_requests, "RATE", SLOW)
+    monkeypatch.setattr(admin_requests, "THROTTLE_RATE", SLOW)
     factor(desk, 3)
     killed(desk)
     factor(desk, 2)

@@ -25,7 +25,7 @@ from reconciler.embedded.tiered.upload import (
 from reconciler.jobs.flows import Budget, deal_to_tasks, iter_rounds
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded.maintenance import list_jobs
+from reconciler.providers.embedded.maintenance import list_maintenance_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
@@ -63,7 +63,7 @@ def all_jobs(tier: Tiered) -> None:
     means = MaintenancePorts(
         lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_requested=False
     )
-    for do in list_jobs("west", tier.opened(), means).values():
+    for do in list_maintenance_jobs("west", tier.opened(), means).values():
         assert do().failed == 0
 
 

@@ -19,7 +19,7 @@ from reconciler.lifecycles import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
-from reconciler.providers.embedded.maintenance import list_jobs
+from reconciler.providers.embedded.maintenance import list_maintenance_jobs
 from reconciler.providers.protocol import MaintenancePorts
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, Clock, LateStore, append, append_parts, held
 from tests.embedded.samples import ids
@@ -370,7 +370,7 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
 def jobs_at_interval(keeping: TierHousekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
     """Return the jobs of a pass of `run --interval`, which nobody waits for."""
     means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked)
-    return list_jobs("west", cluster, means, keeping)
+    return list_maintenance_jobs("west", cluster, means, keeping)
 
 
 def fragmented() -> Tiered:

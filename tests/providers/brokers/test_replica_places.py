@@ -13,7 +13,7 @@ from reconciler.errors import RetryableError
 from reconciler.providers.brokers.admin_requests import (
     FOLLOWERS,
     LEADERS,
-    MARK,
+    THROTTLE_MARK,
     Reassignment,
     Replicas,
     _add_throttled,
@@ -134,10 +134,10 @@ def test_a_partition_that_gets_its_replicas_by_itself_is_left_alone(
 @pytest.mark.parametrize(
     ("theirs", "limited"),
     [
-        (None, f"{MARK},0:1"),
-        ("", f"{MARK},0:1"),
-        ("3:1,3:2", f"3:1,3:2,{MARK},0:1"),
-        (f"3:1,{MARK},0:2", f"3:1,{MARK},0:2,0:1"),
+        (None, f"{THROTTLE_MARK},0:1"),
+        ("", f"{THROTTLE_MARK},0:1"),
+        ("3:1,3:2", f"3:1,3:2,{THROTTLE_MARK},0:1"),
+        (f"3:1,{THROTTLE_MARK},0:2", f"3:1,{THROTTLE_MARK},0:2,0:1"),
         ("*", None),
         (",".join(["1000:1001"] * 3_276), None),
     ],
@@ -218,8 +218,8 @@ def test_limits_of_a_move_are_removed_after_it_and_those_of_an_operator_stay(
         alter_configs(client, [(TOPIC, kafka_prefix, theirs)], doing="limiting", what=kafka_prefix)
     many = replace(seen(*[(1,)] * 200), name=kafka_prefix)
     throttle_moves(client, {(kafka_prefix, number): [1, 2] for number in range(200)}, {kafka_prefix: many})
-    ours = {LEADERS: [MARK, *(f"{number}:1" for number in range(200))]}
-    ours[FOLLOWERS] = [MARK, *(f"{number}:2" for number in range(200))]
+    ours = {LEADERS: [THROTTLE_MARK, *(f"{number}:1" for number in range(200))]}
+    ours[FOLLOWERS] = [THROTTLE_MARK, *(f"{number}:2" for number in range(200))]
     limited = {
         key: "*" if theirs.get(key) == "*" else ",".join([*filter(None, [theirs.get(key)]), *entries])
         for key, entries in ours.items()

@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes its mirror.
 
-Brokers cannot truncate the end of a log. Partitions with records that the mirror never got are emptied and copied
-again; others continue by the inverted offset map.
+Records that the mirror never got are diverged. Brokers cannot truncate the end of a log, so partitions with diverged
+records are emptied and copied again. Others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _COUNT_LIMIT: Final = 200_000
 
 @dataclass(frozen=True)
 class Failback:
-    """Failback of topics of one cluster."""
+    """Failback of one cluster's topics to mirrors."""
 
     site: LinkSite
     log: Callable[[str], TopicLog] | None
@@ -87,7 +87,7 @@ class Failback:
         self.refuse_producers(full_name, begun.id)
 
     def refuse_producers(self, full_name: str, operation: str) -> None:
-        """Seal a topic until an operation ends."""
+        """Seal a topic (see `seal.py`) until an operation ends."""
         topic, seen = self._find_topic(full_name)
         try:
             open_seals(self.site).seal_topic(topic, seen.id, self.may_go_on)
@@ -100,14 +100,14 @@ class Failback:
                 open_seals(self.site).remove_seal(seen.id)
                 raise
 
-    def read_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return an active or stopped mirror's offset maps by partition."""
+    def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
+        """Return a mirror's offset maps by partition."""
         topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
-    def find_diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return the ranges with records at or after the offsets `cuts`."""
+    def find_diverged_ranges(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
+        """Return the ranges of diverged records. In each partition, they begin at or after the offset in `cuts`."""
         topic, seen = self._find_topic(full_name)
         ranges = self._find_ranges(topic, seen, cuts)
         if ranges:
@@ -124,7 +124,7 @@ class Failback:
         return tuple(diverged for diverged in ranges if diverged.records)
 
     def empty_diverged_partitions(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Delete the records that the mirror's source never got, and return the deleted ranges."""
+        """Delete all records of partitions with diverged records, and return the deleted offset ranges."""
         full_name, link = mirror.name, mirror.link
         topic, seen = self._find_topic(full_name)
         current = self.site.read_states().require_mirror(topic, full_name, seen.id)
@@ -187,7 +187,7 @@ class Failback:
         link = self.site.read_states().require_mirror(topic, full_name, seen.id).link
         self.may_go_on()
         self.site.ledger.change(build_writer_id(link), decide, *COPIES)
-        with suppress(UserError):  # Each pass of the link reports these errors.
+        with suppress(UserError):  # Each pass of the link protects its mirrors again, and reports errors.
             protect_mirrors(self.site, link)
         open_seals(self.site).remove_seal(seen.id)
 
@@ -237,7 +237,7 @@ class Failback:
         log = self.log(full_name)
         bounds = log.read_bounds()
         for diverged in ranges:
-            # An earlier operation's records must not count as copied.
+            # Records of an earlier restore do not count as copied.
             begins = {diverged.partition: diverged.start}
             target = CopyTarget(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
@@ -251,7 +251,7 @@ class Failback:
                 self.may_go_on()
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
-        """Create or extend the topic for diverged records; return its name and id."""
+        """Create or extend the topic that keeps diverged records; return its name and id."""
         from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
 
         topic, seen = self.site.read_topic(side)
@@ -269,7 +269,7 @@ class Failback:
         return topic, seen.id
 
     def _delete_earlier_progress(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
-        """Delete the progress of an earlier restore, which covers smaller offsets or a deleted topic."""
+        """Delete an earlier restore's progress if it ends at smaller offsets or belongs to a deleted topic."""
 
         def decide(entries: Entries) -> Changes:
             known = entries.get(progress_key(*place))
@@ -287,14 +287,14 @@ class Failback:
 
 
 def open_seals(site: LinkSite) -> Seals:
-    """Return the seals of a cluster's topics."""
+    """Return the `Seals` of a cluster."""
     from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
 
     return Seals(site.client, site.ledger)
 
 
 def invert_offset_map(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
-    """Invert an offset map, without source offsets from `cut` on."""
+    """Swap source and target of an offset map; drop source offsets from `cut` on."""
     inverted = []
     for piece in pieces:
         length = piece.length if cut is None else min(piece.length, cut - piece.source)

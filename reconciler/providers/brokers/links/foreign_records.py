@@ -1,7 +1,7 @@
-"""Detection of records in a mirror that its link did not copy.
+"""Detection of foreign records in mirrors.
 
-The offset map contains the offsets that the link wrote. Other offsets are transaction markers, unreadable records of
-killed copiers, or foreign records.
+The offset map contains the offsets that the link wrote. Other offsets are transaction markers, aborted records of
+killed copiers, or foreign records: those of other producers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_foreign_records(
         on_unknown(names[topic], error)
         del topics[topic]
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
-    # Read end offsets before the ledger, so that it explains all records below them.
+    # The ledger is read after the end offsets, so that it has all copies below them.
     starts, ends = (
         read_offsets(site.client, places, EARLIEST),
         read_offsets(site.client, places, LATEST, is_stable=True),
@@ -85,7 +85,7 @@ class _Partition:
     number: int
     offsets: OffsetMap
     commits: int | None
-    """Number of transactions that left a marker; `None` if an earlier version copied."""
+    """Number of copied transactions, each of which left a marker; `None` if an earlier version copied."""
 
     @classmethod
     def from_entries(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
@@ -100,9 +100,9 @@ class _Partition:
         return max((piece.target_end for piece in self.offsets), default=0)
 
     def find_suspect_gaps(self, within: OffsetRange) -> list[OffsetRange]:
-        """Return the gaps of the map that may contain records, in order.
+        """Return the offset ranges in `within` that the map lacks and that may contain records, in order.
 
-        If there are no more gaps than transactions, every one-offset gap but the first is a marker.
+        A one-offset gap between copies is a marker, unless there are more gaps than transactions.
         """
         gaps = list(self._list_gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))

@@ -1,7 +1,7 @@
 """Create, change and delete mirrors.
 
-The ledger records the end of mirroring first, so that no copier starts. Until running copiers are fenced, the mirror is
-PENDING_STOPPED, and a repeated request continues.
+The end of mirroring is recorded in the ledger first, so that no copier starts. Until running copiers are fenced, the
+mirror is PENDING_STOPPED. A repeated request continues.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
             codes[name] = (await connections.send(request, node_id=node)).error_code
-            if codes[name] in _MOVED:  # The library caches coordinators even after they have moved.
+            if codes[name] in _MOVED:  # The library caches a coordinator even after it has moved.
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return codes
 
@@ -123,9 +123,9 @@ class LinkChanges:
     def request_verb(
         self, full_names: Mapping[str, str], verb: str, operation: str = ""
     ) -> dict[str, str | ReconcilerError]:
-        """Request a verb for mirrors, and return topic ids or errors. Idempotent.
+        """Request a verb for mirrors; return topic ids or errors. Idempotent.
 
-        `full_names` maps full names to links.
+        `full_names` maps mirrors to links.
         """
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms(), operation)
@@ -140,7 +140,7 @@ class LinkChanges:
         return self._carry_out_decisions(full_names, topics, decide)
 
     def request_verb_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
-        """Request a verb only for mirrors that have not carried it out."""
+        """As `request_verb`, but mirrors that have carried out the verb do not change."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
 
@@ -170,7 +170,7 @@ class LinkChanges:
             raise result
 
     def change_mirror(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace a mirror's entry with the result of `of`, without fencing copiers."""
+        """Replace a mirror's entry by the result of `of`, without fencing copiers."""
         topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -195,7 +195,8 @@ class LinkChanges:
     def _apply_entry(self, mirror: RecordedMirror, entry: MirrorEntry, verb: str, operation: str) -> RecordedMirror:
         if not entry.is_stopped or mirror.entry.is_stopped:
             return replace(mirror, entry=entry)
-        by_hand = Operation("", FAILOVER)  # No process continues a manual failover; the user repeats the request.
+        # A manual failover has no operation id: no process continues it, but the user repeats it.
+        by_hand = Operation("", FAILOVER)
         ended = by_hand if verb == FAILOVER else mirror.entry.operation or Operation(operation, verb)
         return replace(mirror, entry=entry, opening=ended)
 
@@ -223,8 +224,8 @@ class LinkChanges:
         self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicMetadata]
     ) -> None:
         self.may_go_on()
-        # Partitions added before the ledger write may have running copiers, so read them again. Both responses count,
-        # because a broker may lag.
+        # Partitions added before the ledger was written may have copiers, so topics are read again. The larger count is
+        # valid, because a broker may report an old one.
         now = self.site.read_topics(shut)
         fence_producers(
             self.site.client,
@@ -269,7 +270,6 @@ class LinkChanges:
         return shut
 
     def _open_topics(self, link: str, topics: Iterable[str]) -> None:
-        """Allow producers to write to stopped mirrors. All copiers must be fenced."""
         opened = {mirror_key(topic) for topic in topics}
         if not opened:
             return
@@ -299,7 +299,7 @@ class LinkChanges:
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
-# Mirrors are recorded before creation, so that a new topic's link is known.
+# A mirror is recorded before its topic is created, so that a new topic's link is known.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -324,7 +324,7 @@ class MirrorCreation:
     may_go_on: Callable[[], None] = skip_check
 
     def create_mirrors(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link, and return topic ids or errors. Existing mirrors do not change."""
+        """Create mirrors of a link; return topic ids or errors. Existing mirrors do not change."""
         results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.read_topics([self.site.naming.to_physical(name) for name in wanted])
         existing = {topic: seen for topic, seen in topics.items() if not seen.error}
@@ -379,7 +379,7 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(link), lambda entries: _build_removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link and its stopped mirrors' entries. Their topics stay as ordinary topics (F-C-091)."""
+        """Remove a link and its stopped mirrors' entries. Their topics become ordinary ones (F-C-091)."""
         ids = {topic: seen.id for topic, seen in self.site.read_topics().items()}
         silent = [
             topic
@@ -389,7 +389,7 @@ class MirrorCreation:
         for topic, seen in self.site.client.read_topics(silent).items():
             if seen.error == UNAUTHORIZED:
                 raise self.site.client.build_hidden_error(topic)
-            if not seen.error:  # The broker that listed topics lags behind.
+            if not seen.error:  # The broker that listed the topics did not show this one yet.
                 ids[topic] = seen.id
 
         def decide(entries: Entries) -> Changes:
@@ -402,7 +402,7 @@ class MirrorCreation:
             return {**build_link_changes(name, None), **_build_removals(entries, gone)}
 
         self.may_go_on()
-        # Mirrors in creation have no topic id, and their topics may not exist.
+        # A mirror in creation has no topic id, and its topic may not exist.
         _remove_denials(
             self.site,
             lambda topic, mirror: mirror.link == name and not (mirror.topic_id and mirror.topic_id == ids.get(topic)),
@@ -422,7 +422,6 @@ class MirrorCreation:
         existing: Mapping[str, TopicMetadata],
         results: dict[str, str | ReconcilerError],
     ) -> LinkStates:
-        """Record new mirrors before creating their topics, replacing entries of deleted topics."""
 
         def decide(entries: Entries) -> Changes:
             states = parse_states(entries)
@@ -491,7 +490,7 @@ class MirrorCreation:
         self.site.ledger.change(build_writer_id(link), decide)
 
     def _update_to_source(self, name: str, seen: TopicMetadata, shape: tuple[int, Mapping[str, str]]) -> None:
-        """Update a topic, left by a crashed process, to match its source.
+        """Give a topic that a crashed process created its source's partitions and configs.
 
         A topic without the pinned configs may be another user's, and does not change.
         """

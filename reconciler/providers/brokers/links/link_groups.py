@@ -1,6 +1,7 @@
 """Sync of a link's group offsets and access rules, and protection of its mirrors.
 
-A synced offset and the previous one are recorded before the commit. Any other offset is the group's own, and stays.
+A synced offset and the group's previous one are recorded before the commit. A group keeps any other offset, because it
+has committed that offset itself.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def sync_group_offsets(
 
 def mark_offsets_synced(site: LinkSite, link: str, topic: str) -> None:
     """Record groups' offsets in a topic as synced, so that later syncs may overwrite them."""
-    current, _ = _read_positions(site, read_group_states(site.client))  # Groups that may not be read were not synced.
+    # Groups that may not be read are skipped: they were not synced.
+    current, _ = _read_positions(site, read_group_states(site.client))
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
     read = {group: of for group, of in read.items() if of}
 
@@ -186,14 +188,14 @@ class _OffsetSync:
         )
 
     def _translate(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
-        """Return a group's offsets in mirrors, and whether a mirror is behind any of them."""
+        """Return a group's offsets in mirrors, and whether any was limited to a mirror's end."""
         positions: _Committed = {}
         is_clamped = False
         for (name, number), position in offsets.items():
             topic = self.site.naming.to_physical(name)
             mirror = self.states.mirrors.get(topic)
             if mirror is None or not mirror.is_mirroring:
-                continue  # The mirror has been deleted or stopped.
+                continue  # Deleted and stopped mirrors get no offsets.
             if number >= len(self.topics[topic].replicas):
                 is_clamped = True
                 continue
@@ -233,12 +235,11 @@ class _OffsetSync:
 
 
 def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
-    """Return whether a group's offset is the synced one, or the one before an uncommitted sync."""
+    """Return whether a group has no offset, the synced one, or the one before a sync that was not committed."""
     return current is None or current.offset in synced
 
 
 def _has_own_commit(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
-    """Return whether the group itself committed after the sync."""
     return not _was_synced(current, synced) and _get_offset(current) != wanted.offset
 
 
@@ -275,7 +276,7 @@ def _to_positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dic
     }
 
 
-# Access rules of a link are recorded before creation and until deletion.
+# The rules that a link creates are in the ledger before they exist and until they are deleted.
 
 
 _NO_RULES: Final[RuleFields] = {}
@@ -395,11 +396,11 @@ def _raise_errors(answers: list[tuple[int, str]], site: LinkSite) -> None:
             raise translate_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
-# Rules that deny WRITE to all allowed principals except the link's protect mirrors.
+# Rules that deny WRITE to all principals that other rules allow, except the link's, protect mirrors.
 
 
 def protect_mirrors(site: LinkSite, link: str) -> int:
-    """Update the denials on a link's mirrors to the access rules; return how many mirrors changed."""
+    """Deny WRITE on a link's mirrors to all principals that access rules allow; return how many mirrors changed."""
     states = site.read_states()
     mirrors = dict(states.list_mirrors(link))
     is_on = states.require_link(link).declared.get("protect") == "acl"
@@ -411,7 +412,7 @@ def protect_mirrors(site: LinkSite, link: str) -> int:
     wanted: dict[str, tuple[str, ...]] = {}
     for topic, mirror in mirrors.items():
         if topic in silent:
-            continue  # The mirror may still exist, so its rules stay.
+            continue  # The topic may still exist, so its denials stay.
         is_mirror = mirror.is_mirroring and topic in topics and topics[topic].id == mirror.topic_id
         wanted[topic] = _find_writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(mirrors[topic].name for topic, principals in wanted.items() if EVERYONE in principals)

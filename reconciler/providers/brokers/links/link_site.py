@@ -51,7 +51,7 @@ class LinkSite:
         return parse_states(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicMetadata) -> None:
-        """Reject an active mirror, in which brokers would accept records."""
+        """Reject an active mirror, because brokers would accept its producers."""
         states = self.read_states().select_live({seen.name: seen.id})
         mirror = states.mirrors.get(seen.name)
         if mirror is None or not mirror.is_mirroring:
@@ -62,7 +62,7 @@ class LinkSite:
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def read_topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
-        """Return a topic's flat name, and its metadata or `None`."""
+        """Return a topic's flat name, and its metadata; `None` if it does not exist."""
         name = self.naming.to_physical(full_name)
         return name, self.client.read_topic(name)
 
@@ -71,7 +71,7 @@ class LinkSite:
         return {name: topic for name, topic in self.client.read_topics(names).items() if not topic.error}
 
     def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
-        """Return errors of existing but invisible topics, which the controller refuses to create."""
+        """Return errors of topics that brokers do not show but that the controller refuses to create."""
         from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415 - lazy import
 
         if not names:
@@ -91,7 +91,7 @@ class LinkSite:
     def create_topics(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Create topics from (partitions, configs) by full name; return each id or error.
+        """Create topics from (partitions, configs) by full name; return ids or errors.
 
         Existing topics with equal partitions and configs count as created.
         """
@@ -131,7 +131,7 @@ class LinkSite:
     def delete_topics(
         self, topics: Mapping[str, str], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Delete topics, given as ids by full name; return their errors."""
+        """Delete topics, given as ids by full name; return ids or errors."""
         gone = {
             name: self._build_pending_change(name, is_deletion=True, incarnation=topic_id)
             for name, topic_id in topics.items()
@@ -215,15 +215,15 @@ def list_offered_topics(site: LinkSite, only: Collection[str] | None = None) -> 
     return offers | {site.naming.to_full_name(name): unreadable for name in sorted(hidden)}
 
 
-def read_marks(site: LinkSite) -> dict[str, TopicMark]:
-    """Return all topics by full name, with a mark per partition that changes with its records."""
+def read_topic_marks(site: LinkSite) -> dict[str, TopicMark]:
+    """Return all topics by full name, with an opaque mark per partition that changes with its records."""
     try:
-        return _read_marks_once(site)
-    except NotFoundError:  # A topic deleted meanwhile makes the whole request fail.
-        return _read_marks_once(site)
+        return _read_topic_marks_once(site)
+    except NotFoundError:  # A request fails if one topic was deleted meanwhile, so it is repeated.
+        return _read_topic_marks_once(site)
 
 
-def _read_marks_once(site: LinkSite) -> dict[str, TopicMark]:
+def _read_topic_marks_once(site: LinkSite) -> dict[str, TopicMark]:
     visible = {name: entry for name, entry in site.read_topics().items() if not is_internal(entry)}
     places = [
         (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0

@@ -51,7 +51,7 @@ CREATING: Final = "CREATING"
 class RecordedMirror:
     """Mirror's entry with fields that only the ledger stores.
 
-    `opening` is the operation that ended mirroring while copiers may still run.
+    `opening` is the operation that ended mirroring, until copiers are fenced.
     """
 
     name: str
@@ -65,7 +65,7 @@ class RecordedMirror:
 
     @property
     def is_mirroring(self) -> bool:
-        """Return whether the topic is still a mirror."""
+        """Whether copiers may run: the mirror is not stopped, or its copiers are not fenced yet."""
         return not self.entry.is_stopped or self.opening is not None
 
     @property
@@ -97,7 +97,7 @@ def parse_mirror(document: Mapping[str, Any]) -> RecordedMirror:
 
 @dataclass(frozen=True, slots=True)
 class LinkStates:
-    """All links and mirrors of a cluster. Mirrors are keyed by flat name."""
+    """All links and mirrors of a cluster. Mirrors are keyed by flat name (`shop.eu.orders`)."""
 
     links: Mapping[str, LinkEntry]
     mirrors: Mapping[str, RecordedMirror]
@@ -121,7 +121,7 @@ class LinkStates:
         return self.links[name]
 
     def require_mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
-        """Return an active or stopped mirror; raise if the topic with id `topic_id` is none."""
+        """Return an active or stopped mirror; raise if the topic with id `topic_id` is not a mirror."""
         mirror = self.mirrors.get(topic)
         if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
             raise NotFoundError(
@@ -177,13 +177,12 @@ def build_mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
     return {mirror_key(topic): None if mirror is None else mirror.to_document()}
 
 
-# Configs that a mirror syncs from its source. Brokers must neither replace nor reject the source's timestamps, and old
-# records must not expire on arrival.
+# With the pinned configs, brokers keep the source's timestamps, and old records do not expire on arrival.
 
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
 _NO_LIMIT: Final = str(2**63 - 2)
-"""Effectively unlimited. It differs by one from the value that users declare."""
+"""Effectively unlimited. It differs by one from the largest value, which users may declare."""
 PINNED: Final[Mapping[str, str]] = {
     "message.timestamp.after.max.ms": _NO_LIMIT,
     "message.timestamp.before.max.ms": _NO_LIMIT,
@@ -194,22 +193,22 @@ PINNED: Final[Mapping[str, str]] = {
 
 
 def list_synced_keys(link: LinkEntry) -> frozenset[str]:
-    """Return the configs that mirrors of a link cannot set."""
+    """Return the configs that a link syncs and its mirrors cannot set."""
     return frozenset(list_synced_configs(link)) | KEPT.keys()
 
 
 def is_declared_config(key: str, value: str) -> bool:
-    """Return whether a mirror's config may be user-declared: its value is not the pinned one."""
+    """Return whether a config of a mirror is user-declared: its value is not the pinned one."""
     return key not in KEPT and PINNED.get(key) != value
 
 
 def resolve_synced_configs(
     source: SourceTopic, link: LinkEntry, destination: Capabilities, own: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return a mirror's synced configs; `None` resets one.
+    """Return a mirror's synced configs; `None` resets a config.
 
-    A source's default is set if the destination's differs. Configs unknown to the destination are omitted. Declared
-    configs in `own` stay.
+    A source's default is set if the destination's differs. Configs unknown to the destination are omitted. Configs in
+    `own` that users declared stay.
     """
     taken: dict[str, str | None] = {
         key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value

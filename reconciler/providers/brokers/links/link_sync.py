@@ -46,11 +46,11 @@ class KafkaSyncs:
     site: LinkSite
 
     def read_metadata_version(self) -> str:
-        """Return a digest of topics, configs, access rules and links, but not of records and groups."""
+        """Return a digest of topics, configs, access rules and links."""
         return link_site.compute_version(self.site)
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return the topics that the connected principal, not `principal`, can read."""
+        """Return the topics that the connected principal can read; `principal` is ignored."""
         del principal
         return link_site.list_offered_topics(self.site, only)
 
@@ -113,7 +113,7 @@ class KafkaSyncs:
             if named_link is None
             else resolve_synced_configs(source, named_link[1], self.site.capabilities(), configs)
         )
-        if is_sealed(configs):  # A sealed topic keeps the seal's configs until the roles are swapped.
+        if is_sealed(configs):  # A sealed topic keeps the seal's configs until its role change ends.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
         self.site.change_topic(name, (partitions, configs), (source.partitions, taken), skip_check)
         if mirror.entry.source_topic_id is None and source.incarnation is not None:
@@ -163,7 +163,7 @@ class KafkaSyncs:
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Commit group offsets in mirrors, translated by the offset maps."""
+        """Commit group offsets, translated by the offset maps."""
         return link_groups.sync_group_offsets(self.site, groups)
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
@@ -171,7 +171,7 @@ class KafkaSyncs:
         return link_groups.sync_rules(self.site, link, rules)
 
     def protect_mirrors(self, link: str) -> int:
-        """Update the denials on a link's mirrors; return how many mirrors changed."""
+        """Update the rules that deny writes; return how many mirrors changed."""
         return link_groups.protect_mirrors(self.site, link)
 
 

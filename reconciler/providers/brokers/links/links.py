@@ -27,7 +27,7 @@ from reconciler.providers.brokers.ledger import (
 )
 from reconciler.providers.brokers.links import link_groups
 from reconciler.providers.brokers.links.link_changes import LinkChanges, MirrorCreation, NewMirror
-from reconciler.providers.brokers.links.link_site import LinkSite, create_ledger_topic, read_marks
+from reconciler.providers.brokers.links.link_site import LinkSite, create_ledger_topic, read_topic_marks
 from reconciler.providers.brokers.links.link_states import (
     LinkStates,
     RecordedMirror,
@@ -101,11 +101,11 @@ class KafkaLinks(MirrorEntries):
         return KafkaSyncs(self.site)
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace a mirror's entry with the result of `decide`."""
+        """Replace a mirror's entry by the result of `decide`."""
         LinkChanges(self.site).change_mirror(full_name, self.read_mirror(full_name).link, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace a link's entry with the result of `decide`."""
+        """Replace a link's entry by the result of `decide`."""
         LinkChanges(self.site).change_link(name, decide)
 
     def now_ms(self) -> int:
@@ -113,8 +113,8 @@ class KafkaLinks(MirrorEntries):
         return self.site.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return all topics with marks that change with their records."""
-        return read_marks(self.site)
+        """Return all topics with marks that change with records."""
+        return read_topic_marks(self.site)
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
         """Return nothing, so that a restarted job checks every partition again."""
@@ -163,7 +163,7 @@ class KafkaLinks(MirrorEntries):
         return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return errors by full name for undescribable mirrors outside `shown`."""
+        """Return errors for mirrors outside `shown` that may not be described."""
         states = self.site.read_states()
         silent = {
             topic: mirror.name
@@ -187,7 +187,7 @@ class KafkaLinks(MirrorEntries):
         return _describe_mirror(self.site, states, states.require_mirror(topic, full_name, seen.id), seen)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return a mirror's copied positions in source offsets, or another topic's own positions."""
+        """Return a mirror's copied positions as source offsets, or another topic's own positions."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
             self.site.read_topic(full_name)
@@ -218,7 +218,7 @@ class KafkaLinks(MirrorEntries):
         return positions
 
     def read_newest_timestamps(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
-        """Return mirrors' latest copied timestamps in ms, by partition, if known."""
+        """Return latest copied timestamps in ms, by mirror and partition. Unknown ones are absent."""
         names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         newest_by_topic: dict[str, dict[int, int]] = {}
         for (_, topic, number, *_), progress in self.site.ledger.read(PROGRESS).items():
@@ -241,7 +241,7 @@ class KafkaLinks(MirrorEntries):
     def convert_to_mirror(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Seal a topic, and make it the mirror of its own mirror `of`."""
+        """Seal a topic, and make it the mirror of `of`, which was its mirror."""
         self._make_failback(may_go_on).make_mirror(full_name, of, operation)
         return self.read_mirror(full_name)
 
@@ -271,11 +271,11 @@ class KafkaLinks(MirrorEntries):
 
     def find_diverged_records(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
         """Return the ranges of a topic's records that its mirror never got."""
-        return self._make_failback(skip_check).find_diverged(full_name, cuts)
+        return self._make_failback(skip_check).find_diverged_ranges(full_name, cuts)
 
     def read_offset_maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return an active or stopped mirror's offset maps by partition."""
-        return self._make_failback(skip_check).read_maps(full_name)
+        """Return a mirror's offset maps by partition."""
+        return self._make_failback(skip_check).read_offset_maps(full_name)
 
     def record_agreement(
         self,
@@ -296,7 +296,7 @@ class KafkaLinks(MirrorEntries):
         )
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Record a new mirror's first source offsets, and its copiers' progress."""
+        """Record a new mirror's first source offsets."""
         topic, seen = self.site.read_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -437,7 +437,6 @@ class _ActionApplier:
         self._site, self._may_go_on = site, may_go_on
 
     def apply_transitions(self, actions: Sequence[Transition]) -> dict[str, str | ReconcilerError]:
-        """Pause, resume and fail over mirrors. Reject verbs that need both clusters."""
         results: dict[str, str | ReconcilerError] = {}
         try:
             links = (
@@ -487,7 +486,6 @@ class _ActionApplier:
             return dict.fromkeys(wanted, error)
 
     def apply_action(self, action: ControlAction) -> str | None:
-        """Apply an action; return the object's id, or `None` if it was deleted."""
         match action:
             case Create(after=MirrorLink() as link):
                 return self._create_link(link)
@@ -554,7 +552,7 @@ _AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
 
 
 def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> CopySink:
-    """Return the sink for a topic's records; `settings` are those of confluent-kafka, with hidden secrets."""
+    """Return the sink for a topic's records; `settings` are those of confluent-kafka."""
     from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
 
     topic, seen = site.read_topic(full_name)
@@ -577,7 +575,7 @@ def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> Co
 
 
 def _record_first_copy(site: LinkSite, full_name: str) -> None:
-    """Record once that a mirror's first copy is complete, because each write makes all copiers reread the entry."""
+    """Record once that a mirror's first copy is complete; copiers reread an entry after each write."""
     links = KafkaLinks(site)
     if not links.read_mirror(full_name).first_copy_done:
         links.change_mirror(full_name, lambda entry: replace(entry, first_copy_done=True))

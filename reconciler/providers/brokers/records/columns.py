@@ -59,7 +59,7 @@ class MessageBuffer:
         """Append messages of the partition."""
         count = len(messages)
         self._offsets.append(_build_offsets(messages))
-        # `fromiter` frees each pair of type and time before it creates the next.
+        # `fromiter` frees each (type, time) pair before the next is created.
         self._times.append(np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count))
         self._keys.add(list(map(Message.key, messages)))
         self._values.add(list(map(Message.value, messages)))
@@ -131,8 +131,7 @@ def _build_headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# A loop finds where records begin. Fields of thousands of records are then decoded together, without a Python object
-# per record.
+# A loop finds where records begin. numpy then decodes each field of thousands of records together.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
@@ -145,7 +144,7 @@ _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 
 
 def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the response's leading batches that can be decoded here or that consumers do not get."""
+    """Return the response's first batches, up to one that only librdkafka can decode."""
     heads: list[BatchHead] = []
     for head in parse_heads(answer):
         if head.first >= offsets.stop or (head.is_readable and not head.has_only_attributes(_READABLE)):
@@ -158,7 +157,7 @@ def select_decodable(answer: FetchReply, offsets: OffsetRange) -> Sequence[Batch
 def decode_columns(
     answer: FetchReply, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield a response's records in a range, each batch with the offset up to which records are complete.
+    """Yield a response's records in a range as (offset up to which records are complete, batch).
 
     Raises:
         ValueError: A batch is damaged.
@@ -241,7 +240,7 @@ def _build_columns(lot: _BatchLot, partition: int, offsets: OffsetRange) -> pa.R
 
 def _find_starts(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
     begins: list[int] = []
-    add, more = begins.append, _MORE  # Local names are faster; this loop runs once per record.
+    add, more = begins.append, _MORE  # This loop runs once per record, and local names are faster.
     for (begin, end), count in zip(places, counts, strict=True):
         at = begin
         for _ in range(count):
@@ -285,7 +284,7 @@ def _decode_numbers(
         at[more] += 1
         more = more[byte >= _MORE]
         shift += 7
-    # The lowest bit is the sign. The shift must not extend the highest bit.
+    # The lowest bit is the sign. The mask clears the highest bit, which `>>` copies.
     return (numbers >> 1) & np.int64(np.iinfo(np.int64).max) ^ -(numbers & 1), at
 
 
@@ -300,7 +299,7 @@ def _decode_cells(
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
         raise IndexError
-    # Every second element is a gap between cells, and is not taken.
+    # Elements at odd positions are the bytes between cells, which `take` leaves out.
     bounds = np.empty(2 * len(begins) + 1, np.int32)
     bounds[:-1:2], bounds[1::2], bounds[-1] = begins, ends, ends[-1] if len(ends) else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(bounds), pa.py_buffer(content)])
@@ -341,7 +340,7 @@ def _decode_headers(
 def _to_texts(names: pa.Array) -> pa.Array:
     try:
         texts = names.cast(pa.string())
-    except pa.ArrowInvalid:  # The name is not UTF-8.
+    except pa.ArrowInvalid:
         return to_name_column(names.to_pylist())
     return to_name_column(names.to_pylist()) if has_private_characters(texts) else texts
 

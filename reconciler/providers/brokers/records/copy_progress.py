@@ -1,4 +1,4 @@
-"""Progress and offset map of a copy, stored in the ledger."""
+"""Progress and offset map of a copy, stored in the ledger, the map in chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a partition. Source offsets below `through` are copied; `last` is the last map chunk."""
+    """Progress of a partition. Source offsets below `through` are copied; `last` is the last chunk of its map."""
 
     through: int = 0
     topic_id: str | None = None
@@ -36,7 +36,7 @@ class Progress:
     copy_id: str | None = None
     """Id of the target topic. Progress of a deleted topic of the same name is invalid."""
     newest_ms: int | None = None
-    """Latest timestamp of a copied record, which brokers cannot report: they count transaction markers."""
+    """Latest timestamp of a copied record in ms. Brokers cannot report it, because they include transaction markers."""
     commits: int | None = None
     """Number of transactions with records; `None` if an earlier version wrote some."""
 
@@ -114,13 +114,13 @@ class ProgressReader:
     link: str | None = None
     state_changes: int = 0
     has_ended: bool = False
-    """Whether mirroring has ended or has not begun."""
+    """Whether mirroring has ended or has not begun, so that nothing may be copied."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
     def read(self) -> None:
         """Read entries committed since the last read."""
-        for key, value in self.reader.read_new(self._forget):
+        for key, value in self.reader.read_new(self._clear_cached_progress):
             self._apply_entry(tuple(json.loads(key)), value)
 
     def find_progress(self, partition: int) -> Progress | None:
@@ -129,7 +129,7 @@ class ProgressReader:
         if entry is None:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
-        # Without commits, the last chunk belongs to a deleted topic of the same name.
+        # If nothing was committed, the last chunk belongs to a deleted topic of the same name.
         last = _NO_CHUNK if entry.get("commits") == 0 else self._last.get(partition, _NO_CHUNK)
         return Progress(
             entry["through"],
@@ -149,7 +149,7 @@ class ProgressReader:
         return {number: progress for number, progress in by_partition.items() if progress is not None}
 
     def preload(self, known: Mapping[int, Progress]) -> None:
-        """Set progress that another process has read up to this reader's first offset."""
+        """Set the progress below this reader's first offset, which another process has read."""
         for number, progress in known.items():
             self._progress[number] = progress.to_document()
             self._last[number] = progress.last
@@ -169,14 +169,14 @@ class ProgressReader:
             else:
                 self._progress[number] = json.loads(value)
         elif value is None:
-            # A restored mirror's new map must not continue the old last chunk.
+            # The new map of a restored mirror must not continue the removed chunk.
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:
-            # The last chunk is always written last.
+            # A transaction writes the last chunk of the map last.
             self._last[number] = parse_chunk(int(key[3]), json.loads(value))
 
-    def _forget(self) -> None:
+    def _clear_cached_progress(self) -> None:
         self.state_changes += 1
         self._progress.clear()
         self._last.clear()

@@ -57,13 +57,13 @@ _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """Limits of a transaction, which is committed when it reaches any."""
+    """Limits of a transaction, which is committed when it reaches one of them."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
     whole: int = 50_000
-    """Smallest range to copy in whole batches, whose connections open slowly."""
+    """Minimum offsets to copy in whole batches, whose connections open slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class CopyTarget:
     topic_id: str | None
     partitions: int
     owner: str
-    """Id of the link or other copier."""
+    """Id of the link, or of the operation that copies."""
     link: str | None = None
     """Name of the link, if any."""
     begins: Mapping[int, int] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class CopySink:
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:
-            # Opening fences the previous copier, so the progress read afterwards is final.
+            # Opening a writer fences the previous copier, so the progress read afterwards is final.
             transactions = open_writer(self.target, partition, method)
             try:
                 progress = self._read_progress(partition)
@@ -249,7 +249,7 @@ class CopySink:
         return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
 
     def _read_progress(self, partition: int) -> Progress | None:
-        """Return the progress after fencing, or `None` if the mirror or link has changed."""
+        """Return the progress after fencing; `None` if the mirror or link has changed."""
         target = self.target
         progress_reader = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
         progress_reader.preload({number: known for number, known in self.known.items() if number == partition})
@@ -269,7 +269,7 @@ class CopySink:
     def _copy_lots(
         self, transactions: Writer, work: CopyRange, progress: Progress
     ) -> Generator[CopyProgress, None, int]:
-        """Copy a range, and return the offset from which another method continues, or the end."""
+        """Copy a range; return its end, or the offset from which another method continues."""
         partition, rest = work.partition, work.offsets
         followed = SourceSnapshot(
             self._observed_source.topic_id, self._observed_source.bounds.get(partition, Bounds(0, 0, 0, 0))
@@ -309,7 +309,8 @@ class CopySink:
         partition = work.partition
         sources, targets = transactions.await_offsets()
         check_in_order(sources, targets, within)
-        if len(targets) and targets[0] < state[0].written_end:  # The log was truncated during the copy.
+        if len(targets) and targets[0] < state[0].written_end:
+            # A record below the written end shows that the log was truncated.
             raise self._truncation_error(partition, int(targets[0]), state[0].written_end)
         work.check_source_end(within.stop)
         progress, chunks = advance_progress(state[0], within.stop, make_pieces(sources, targets), state[1])
@@ -354,7 +355,6 @@ class CopySink:
         return self.source or ObservedSource(None, {})
 
     def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
-        """Return the progress, or an empty one if the topic was recreated."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
             return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)

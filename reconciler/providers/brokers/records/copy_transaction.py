@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from reconciler.records.log import OffsetRange, TopicLog
 
-# Only processes that copy import clients.
+# Only processes that copy import the client libraries.
 # ruff: noqa: PLC0415
 
 
@@ -85,7 +85,7 @@ class MessageLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CopyLot:
-    """Records that are written together, or one whole batch."""
+    """Records that are written together, or one whole batch. `through` is the offset after the last."""
 
     content: Content
     first: int
@@ -103,7 +103,7 @@ def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> I
 
 
 def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
-    """Yield a range's records in order, in lots."""
+    """Yield a range's records in order."""
     for batch in read_row_batches(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
         yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_read_time, batch)), len(batch), taken)
@@ -131,7 +131,7 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def mark_odd_records(rows: list[SentRecord]) -> list[SentRecord]:
-    """Return the records, as `OddRecords` if librdkafka cannot write all."""
+    """Return the records; as `OddRecords` if librdkafka cannot write all of them."""
     if 0 in map(_read_time, rows):
         return OddRecords(rows)
     if any(map(_read_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
@@ -163,7 +163,7 @@ _WRITING: Final = {
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 256 << 10,
-    "message.max.bytes": 1_000_000_000,  # The broker enforces its own limit.
+    "message.max.bytes": 1_000_000_000,  # The client's limit is never reached, because the broker enforces its own.
     "compression.type": "lz4",
 }
 
@@ -185,7 +185,7 @@ class ClientTransactions:
 
     @property
     def should_switch(self) -> bool:
-        """Return whether another writer should continue."""
+        """Always false."""
         return False
 
     def can_write(self, batch: Content) -> bool:
@@ -308,7 +308,7 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
 
 
 def source_changed_error() -> RetryableError:
-    """Return the error for records that do not match the requested range."""
+    """Return the error for copied records that do not match the source's range."""
     message = "the source changed while it was read"
     return RetryableError(message, hint="Nothing of that was committed: run the same command again.")
 
@@ -337,11 +337,11 @@ class ProtocolTransactions:
 
     @property
     def should_switch(self) -> bool:
-        """Return whether librdkafka could have written the last records."""
+        """Return whether librdkafka, which is faster, could have written the last records."""
         return self._ordinary_count >= _ORDINARY_RECORDS
 
     def can_write(self, batch: Content) -> bool:
-        """Return whether this writer can write a batch unchanged, which brokers might recompress."""
+        """Return whether brokers would store a whole batch unchanged; records can always be written."""
         if isinstance(batch, list):
             return True
         whole = cast("WholeBatch", batch)

@@ -30,7 +30,7 @@ from reconciler.runtime.retry import pause
 if TYPE_CHECKING:
     from reconciler.records.log import Isolation
 
-# Only processes with such records import clients.
+# Only processes with such records import the client library.
 # ruff: noqa: PLC0415
 
 
@@ -144,7 +144,7 @@ class FetchReply(NamedTuple):
 
 
 def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
-    """Yield the headers of a response's batches. A truncated last batch is omitted."""
+    """Yield the headers of a response's batches, without a truncated last batch."""
     fetched, at = answer.batches, 0
     coming = deque(sorted(answer.aborted, key=itemgetter(1)))
     aborting: set[int] = set()
@@ -159,11 +159,12 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
         is_marker = form == FORMAT and bool(attributes & CONTROL)
         is_aborted = form == FORMAT and bool(attributes & TRANSACTIONAL) and producer in aborting
         is_readable = not is_marker and not is_aborted
-        if is_marker and records:  # Compaction empties markers. An empty marker ends no transaction.
+        if is_marker and records:  # Compaction may empty a marker. An empty marker ends no transaction.
             try:
                 if _is_abort(fetched[at + PREFIX.size + REST.size : end]):
                     aborting.discard(producer)
-            except (IndexError, struct.error):  # The marker is damaged, so later batches have an unknown state.
+            except (IndexError, struct.error):
+                # The marker is damaged, so it is unknown which later batches are aborted.
                 return
         yield BatchHead(at, end, form, first, first + last, records, attributes, first_ms, newest_ms, is_readable)
         at = end
@@ -171,7 +172,7 @@ def parse_heads(answer: FetchReply) -> Iterator[BatchHead]:
 
 def _is_abort(marker: bytes) -> bool:
     at = length = 0
-    for number in range(4):  # Length, time, offset, key length; attributes take one byte.
+    for number in range(4):  # Before the key are length, attributes (one byte), time, offset and key length.
         length, at = _read_number(marker, at + (number == 1))
     if length < _MARKER.size:
         raise IndexError
@@ -220,7 +221,6 @@ def _read_bytes(content: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _read_number(content: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint; return it and its end position."""
     number = shift = 0
     while True:
         byte = content[at]
@@ -398,7 +398,7 @@ class LeaderConnection:
         def ask() -> Any:
             until = monotonic() + _THROTTLED_S
             while not (partition_answer := self._send(request, doing=doing, node=self._find_leader())).responses:
-                # Brokers respond without partitions if the client exceeds its quota.
+                # A response without partitions means that the client exceeds its quota.
                 if self._is_sent_once or monotonic() > until:
                     message = f"cluster {self.client.name}: {doing}: the broker throttles this client and sends nothing"
                     raise RetryableError(message, hint="See its quotas: kafka-configs.sh --describe.")
@@ -479,7 +479,7 @@ class HeaderReader:
 
 
 def fetch_batches(leader: LeaderConnection, offset: int, isolation: Isolation = "read_uncommitted") -> FetchReply:
-    """Return some MiB of stored batches from an offset on; none outside the log.
+    """Return some MiB of stored batches from an offset on; none if it is outside the log.
 
     `read_committed` ends before open transactions. Batches of aborted transactions are included and listed.
     """
@@ -526,7 +526,7 @@ class _PackOptions(NamedTuple):
 
 
 class BatchWriter:
-    """Idempotent producer of packed batches, sent one at a time."""
+    """Idempotent producer of record batches, sent one at a time."""
 
     def __init__(self, settings: Mapping[str, Any], cluster: str, producer: ProducerId | None = None) -> None:
         """Accept settings of confluent-kafka. A producer id is requested unless `producer` is given."""

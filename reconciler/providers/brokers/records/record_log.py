@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 
 _IDLE: Final = 16
 _CONSUMER: Final = {
-    "group.id": "reconciler",  # The library requires a group; no offsets are committed.
+    "group.id": "reconciler",  # The library requires a group id, though no offsets are committed.
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # The reader itself handles offsets out of range.
+    # `_RangeReader` handles offsets out of range.
     "auto.offset.reset": "error",
-    # Only an empty response shows the end of a partition.
+    # Only an empty response shows a partition's end, so it should come soon.
     "fetch.wait.max.ms": 5,
-    # All brokers know a new topic within this time.
+    # A topic that is unknown after this time does not exist.
     "topic.metadata.propagation.max.ms": 5000,
     "fetch.message.max.bytes": 4 << 20,
-    # Otherwise a reader that has used up the prefetched records waits a second.
+    # By default, a reader without prefetched records waits a second.
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 64 << 10,
@@ -99,8 +99,7 @@ class _ConsumerPool:
                 consumer.close()
 
     def _reset_after_fork(self) -> None:
-        """Empty the pool in a forked process, which lacks the consumers' threads."""
-        # Closing a consumer without its threads would block forever.
+        # A forked process keeps inherited consumers, because closing one without its threads would block forever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
 
@@ -110,7 +109,7 @@ _pool: Final = _ConsumerPool()
 
 @contextmanager
 def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
-    """Lend a consumer. It returns to the pool, or is closed after an error."""
+    """Lend a consumer from the pool. After an error, it is closed instead of returned."""
     key = pickle.dumps((dict(settings), isolation))
     lent = _pool.acquire(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
     try:
@@ -125,7 +124,7 @@ def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterat
         _pool.release(key, lent)
 
 
-# The library gives internal error codes no public names.
+# The library has no public names for internal error codes.
 # ruff: noqa: SLF001
 
 _AT_ONCE: Final = 250
@@ -140,7 +139,7 @@ _SILENCE_S: Final = 60.0
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
 _UNPACKED: Final = 5_000
-"""Smallest range whose batches are unpacked here, which takes a second connection."""
+"""Smallest number of offsets that are decoded without librdkafka, which takes a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 """Permanent errors, because the client has already waited for a new topic."""
@@ -186,7 +185,7 @@ def read_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[pa.Re
 
 
 def _unpack_batches(place: PartitionSource, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield records from stored batches, with the offset up to which they are complete.
+    """Yield (offset up to which records are complete, batch).
 
     Stops at errors and at formats that only the client reads.
     """
@@ -205,7 +204,7 @@ def read_messages(
 ) -> Iterator[Sequence[Message]]:
     """Yield the readable records of a range as the client's messages.
 
-    A record removed after the offset `begun` is an error.
+    It is an error if a record after the offset `begun` was removed.
     """
     if offsets.start >= offsets.stop:
         return
@@ -228,7 +227,7 @@ class _RangeReader:
         until = monotonic() + _SILENCE_S
         while not self._is_done:
             messages = self._consume()
-            readable = self._cut_to_range(
+            readable = self._drop_outside_range(
                 self._handle_events(messages) if any(map(Message.error, messages)) else messages
             )
             if readable:
@@ -245,14 +244,13 @@ class _RangeReader:
         more = min(self._at_once, self._stop - self._next) - 1
         return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
-    def _cut_to_range(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def _drop_outside_range(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
             return messages
         self._next = _get_offset(messages[-1]) + 1
         self._is_done = self._is_done or self._next >= self._stop
         if self._next > self._stop:
             messages = [message for message in messages if _get_offset(message) < self._stop]
-        # Consume fewer messages at once if they are large.
         size = sum(map(len, messages[:_SAMPLE])) // max(1, len(messages[:_SAMPLE]))
         self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
         return messages
@@ -294,7 +292,6 @@ class _RangeReader:
         self._is_done = offset >= min(self._stop, self._read_bounds()[1])
 
     def _resume_in_log(self) -> None:
-        """Resume at the log's beginning, or finish at its end."""
         low, high = self._read_bounds()
         if self._next >= high:
             self._is_done = True
@@ -355,7 +352,6 @@ def _get_offset(message: Message) -> int:
 
 
 def _is_transient(error: KafkaError) -> bool:
-    """Return whether the client recovers by itself. Errors about groups do not matter."""
     return (error.retriable() and error.code() not in _FINAL) or error.code() in _TRANSIENT
 
 
@@ -415,7 +411,7 @@ class KafkaLog:
             SourceChangedError: Raised at the end if another topic now has the name.
         """
         yield from read_batches(self._build_source(partition), offsets)
-        if self.id is not None and offsets.length:  # Records were read by topic name.
+        if self.id is not None and offsets.length:  # Records were read by name, and the topic may have been recreated.
             seen = self._client.read_topics([self.topic])[self.topic]
             if not seen.error:
                 self._check_same(seen)
@@ -434,14 +430,14 @@ class KafkaLog:
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time; `None` if all records are older."""
-        if timestamp_ms < 0:  # Brokers treat negative times as special values.
+        if timestamp_ms < 0:  # Brokers would take a negative time for a special value.
             bounds = self.read_bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
         offset = read_offsets(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
         return None if offset < 0 else offset
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield extents of equal length in `offsets`, with estimated record counts and sizes."""
+        """Yield equal parts of `offsets` with estimated record counts and sizes."""
         place = (self.topic, partition)
         start = read_offsets(self._client, [place], EARLIEST)[place]
         end = read_offsets(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
@@ -453,7 +449,7 @@ class KafkaLog:
             yield Extent(cut, cut.length, max(1, int(cut.length * each_bytes)))
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield absolute digests of `offsets`, computed from the records."""
+        """Yield digests of `offsets`, computed from the records."""
         for batch in self.read(partition, offsets):
             yield compute_digest(batch, base=0)
 
@@ -463,7 +459,7 @@ class KafkaLog:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:  # Sizes may be unreadable, and only balance the work.
+            except ReconcilerError:  # Sizes may be unreadable. A constant is enough to balance work among tasks.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 

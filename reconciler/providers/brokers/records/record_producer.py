@@ -34,9 +34,9 @@ BATCH_BYTES: Final = 1_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "acks": "all",
-    # A record may exceed the batch size, but not the topic's limit.
+    # The topic's limit applies to large records, not the client's.
     "message.max.bytes": 500_000_000,
-    # All brokers know a new topic within this time.
+    # A topic that is unknown after this time does not exist.
     "topic.metadata.propagation.max.ms": 5000,
     "linger.ms": 20,
     "batch.num.messages": 100_000,
@@ -48,7 +48,7 @@ _REPORT_LIMIT_S: Final = 130.0
 
 
 def has_odd_records(records: pa.RecordBatch) -> bool:
-    """Return whether librdkafka would alter a record, such as time 0."""
+    """Return whether any record is odd: librdkafka would alter its time (0) or a header name."""
     names = records.column("headers").flatten().field("key")
     return (
         has_private_characters(names)
@@ -167,7 +167,6 @@ class KafkaProducer:
         return {number: report.compute_gained_range() for number, report in sorted(reports.items())}
 
     def _write_odd_records(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
-        """Write records that the client would alter, after the client's queued records."""
         self._sender.flush()
         self._check_delivered(self._reports.values())
         times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
@@ -206,7 +205,6 @@ class KafkaProducer:
         return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
     def _check_partitions(self, partitions: pa.Array) -> None:
-        """Reject missing partitions, after another count, because topics grow."""
         if partitions.null_count == len(partitions):
             return
         try:

@@ -1,7 +1,8 @@
 """Copy a topic into another number of partitions.
 
 Each task writes one target partition. Each transaction stores in the ledger the offset to resume at in every source
-partition, and the written stretches, which translate group offsets.
+partition. It also stores stretches, ranges of source offsets with their first target offset, to translate group
+offsets.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
-    """Return the key of a transaction's entry; `serial` counts a target partition's transactions."""
+    """Return the ledger key of a transaction; `serial` counts a target partition's transactions."""
     return (REKEYED, topic, partition, serial)
 
 
@@ -82,7 +83,7 @@ class RekeyProgress:
 
 _NO_PROGRESS: Final = RekeyProgress()
 _MAX_STRETCHES: Final = 100
-"""Maximum stretches per transaction. A moved group rereads less than one stretch."""
+"""Maximum stretches per transaction. A moved group rereads less than one."""
 
 
 @dataclass
@@ -184,7 +185,6 @@ class _PartitionWriter:
             self._open(CopyMethod.EACH)
 
     def commit_rest(self, through: Mapping[int, int]) -> Iterator[Written]:
-        """Commit the rest, and record these offsets as reached in source partitions."""
         for number, stop in through.items():
             self._through[number] = max(stop, self._through.get(number, 0))
         yield from self._commit()
@@ -258,7 +258,7 @@ class _PartitionWriter:
 def join_stretches(
     stretches: Mapping[int, list[tuple[int, int]]], most: int = _MAX_STRETCHES
 ) -> dict[int, list[tuple[int, int]]]:
-    """Join neighbouring (end, beginning) stretches of each source until about `most` remain."""
+    """Join neighbouring stretches (source end, target begin) until about `most` remain."""
     step = max(1, -(-sum(map(len, stretches.values())) // most))
     return {
         number: [(pairs[min(at + step, len(pairs)) - 1][0], pairs[at][1]) for at in range(0, len(pairs), step)]
@@ -285,7 +285,7 @@ class RekeyedEntries:
                 continue
             for number, first in entry["firsts"].items():
                 ends, begins = stretches.setdefault((int(number), int(key[2])), ([], []))
-                # Earlier versions stored one stretch per transaction.
+                # An earlier version stored one stretch per transaction.
                 for to, begin in entry.get("stretches", {}).get(number, [(entry["through"][number], first)]):
                     ends.append(int(to))
                     begins.append(int(begin))
@@ -293,7 +293,7 @@ class RekeyedEntries:
         return cls(stretches, digest)
 
     def translate_offsets(self, committed: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return target offsets at which a group skips no record: its earliest possibly unread stretch.
+        """Return target offsets at which a group skips no record: the first stretch that it may not have read.
 
         A partition without a commit counts as unread.
         """

@@ -31,7 +31,7 @@ _WORTH_BYTES: Final = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """Stored batch with consecutive offsets; empty if consumers do not get it."""
+    """Stored batch with consecutive offsets. A batch that consumers do not get is empty."""
 
     first: int
     through: int
@@ -43,7 +43,7 @@ class WholeBatch:
 
 
 def has_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation: Isolation) -> bool:
-    """Return whether the first batches of a range are worth copying whole."""
+    """Return whether the first batches can be copied whole and have many records or bytes."""
     return _is_worthwhile(select_whole_batches(fetch_batches(leader, offsets.start, isolation), offsets))
 
 
@@ -65,7 +65,7 @@ def read_whole_batches(leader: LeaderConnection, offsets: OffsetRange, isolation
 
 
 def to_whole_batch(answer: FetchReply, head: BatchHead) -> WholeBatch:
-    """Return a response's batch unchanged, or an empty one if consumers do not get it."""
+    """Return a response's batch; empty if consumers do not get it."""
     if not head.is_readable:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
@@ -77,7 +77,7 @@ def fetch_answers(
     offsets: OffsetRange,
     taken: Callable[[FetchReply, OffsetRange], Sequence[BatchHead]],
 ) -> Iterator[tuple[FetchReply, Sequence[BatchHead]]]:
-    """Yield fetch responses of a range with the batches that `taken` selects, until it selects none."""
+    """Yield fetch responses of a range with the batches that `taken` selects; end when it selects none."""
     with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
         next_answer = ahead.submit(ask, offsets.start)
         while offsets.length:
@@ -92,7 +92,7 @@ def fetch_answers(
 
 
 def select_whole_batches(answer: FetchReply, offsets: OffsetRange) -> Sequence[BatchHead]:
-    """Return the response's leading batches that can be copied whole or that consumers do not get."""
+    """Return the response's first batches, up to one that cannot be copied whole."""
     heads: list[BatchHead] = []
     through = offsets.start
     for head in parse_heads(answer):
@@ -116,7 +116,7 @@ def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
 def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> bytes:
     """Return a batch with another producer's ids; `number` is its first sequence number.
 
-    The checksum follows from the original, so that brokers reject damaged batches.
+    The checksum is computed from the original one, so that brokers reject damaged batches.
     """
     from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
@@ -131,8 +131,8 @@ def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> by
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear. To change the header, the difference of both headers' checksums is extended by one zero byte per
-# byte of records.
+# CRC-32C is linear: the checksum changes by the difference of the headers' checksums, extended by one zero byte per
+# record byte.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
