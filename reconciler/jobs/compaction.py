@@ -76,7 +76,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         with stage.describe_stages(session, "reconciler: maintenance"):
             return [CompactionPass(session, task, chore, *cleaning).write_survivors(engine.used)]
     except ReconcilerError as error:
-        # A cancelled stage raises the same error as a failed stage.
+        # Spark raises the same error for a cancelled and a failed stage.
         if engine.is_stopped():
             raise stage.stopped_maintenance_error() from error
         return [FailedChore(chore.partition, error)]

@@ -40,7 +40,7 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Each pass copies the next piece of every partition, so that all partitions advance.
+# Each pass copies the next range of every partition, so that all partitions advance.
 
 
 _MAX_SHARES: Final = 6
@@ -59,7 +59,7 @@ class CommitFlowRun(FlowRun):
         return self.flow.source, cast("TransactionalSink", self._sink)
 
     def plan_pieces(self, budget: int) -> list[Piece]:
-        """Return the next piece of each partition; none if the copy is no longer wanted."""
+        """Return the next piece of each partition; none if the copy is no longer wanted. `budget` is in bytes."""
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
@@ -252,7 +252,7 @@ class _CopyJob:
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
-        # Publish the records of other tasks even if one task failed.
+        # If a task failed, the records of other tasks are published nevertheless.
         publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, CommitFlowRun) or not is_stale)]
         self._for_each(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
@@ -276,7 +276,7 @@ class _CopyJob:
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_copy_task, ends, is_shared=self._tasks.is_in_process)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # The next round reports that the job was stopped.
+        # If the job was stopped, the next round raises the error.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged

@@ -1,4 +1,4 @@
-"""Flows: a source, a sink, and the copy between them in pieces and rounds."""
+"""Flows: copies of a source to a sink in rounds. A piece is an offset range that one task copies."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last offsets may be in no extent.
+    # The last offsets may be in no extent, but belong to the last piece.
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
@@ -169,7 +169,7 @@ _FRUITLESS_PASSES: Final = 3
 
 
 def is_always_wanted() -> bool:
-    """Return true: the copy is always wanted."""
+    """Return true, which never stops the copy."""
     return True
 
 

@@ -64,7 +64,7 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A missing record is no difference if compaction may have removed it: the log is compacted beyond the record's offset,
+# A missing record is no difference if compaction may have removed it: its log is compacted beyond the record's offset,
 # and the record is a tombstone or has a successor with the same key.
 
 
@@ -245,7 +245,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
 
 
 def find_first_difference_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
-    """Return the copy's offset at the first difference."""
+    """Return the copy's offset at the first difference, or `None`."""
     first = why.first_difference
     if first is None:
         return why.foreign
@@ -284,7 +284,7 @@ class _SourceOrderLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Transaction markers make different gaps, so records are compared by position.
+# Transaction markers shift offsets differently in both logs, so records are compared by position.
 
 
 _MAX_LOCATED: Final = 10

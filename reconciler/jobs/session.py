@@ -130,7 +130,7 @@ def ship_package(session: SparkSession, folder: Path) -> None:
 def pack_sources(folder: Path, source: Path = _PACKAGE) -> Path:
     """Write the package's sources into an importable zip file; return its path."""
     target = folder / "reconciler.zip"
-    # Zip files cannot have dates before 1980, but Nix dates files to 1970.
+    # Zip files cannot store dates before 1980, and Nix dates files to 1970.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -146,7 +146,7 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Without JVM optimization, Spark starts a quarter faster.
+    # Spark starts a quarter faster without an optimizing compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
@@ -166,7 +166,7 @@ class RunningSpark:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # PySpark's `cancelAllJobs` misses stages that are not submitted yet.
+            # PySpark's `cancelAllJobs` misses stages that are submitted later.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property

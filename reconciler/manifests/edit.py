@@ -166,7 +166,7 @@ class _EditableText:
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
             return self._replace_span(node.start, node.end, format_flow_value(value, node.text))
-        # a block collection begins below its key
+        # Only a block collection that begins below its key can be replaced.
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
         last = _find_last_line(node)
@@ -176,7 +176,6 @@ class _EditableText:
         return self._replace_span(entry.key.end, end, f": {format_flow_value(value)}")
 
     def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
-        """Add a key to a mapping. Further parts of `path` become nested flow mappings."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
         for part in reversed(path[1:]):

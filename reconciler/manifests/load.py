@@ -114,7 +114,7 @@ def load_manifests(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read only `reconciler.yaml`. Raises as `load_manifests`."""
+    """Read only `reconciler.yaml`. Raises the errors of `load_manifests`."""
     folder, overlay, findings = _prepare_load(folder, environment, variables, within)
     return _require_valid(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
@@ -173,7 +173,8 @@ def find_field_origins(loaded: LoadedWorkspace, address: Address) -> Mapping[str
     places, within = _find_declaration(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    for place in reversed(places):  # the overlay comes first and replaces values of the base
+    # The overlay is first in `places`, and its values replace those of the base.
+    for place in reversed(places):
         content = _read_content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.substitute(content)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """Return a model's fields by their names in manifests."""
-    model.model_rebuild()  # a lazily built model has no aliases before
+    # A model that pydantic has not built yet has no aliases.
+    model.model_rebuild()
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -67,7 +68,7 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
 
 
 def _is_marked_secret(field: FieldInfo) -> bool:
-    # the mark of an optional secret is inside the union
+    # The mark of an optional secret is on a member of the union.
     inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
     for source in (field, *inner):
         extra = getattr(source, "json_schema_extra", None)
@@ -98,7 +99,7 @@ def translate_validation_error(
                 message = _append_value(complaint.message, _read_value(content, at))
                 yield FieldProblem(message, complaint.hint or _build_hint(model, at), at)
         else:
-            # validators may have changed pydantic's value
+            # Validators may have changed pydantic's copy of the value.
             message, hint = _build_message(details, model, path, _read_value(as_written, path))
             yield FieldProblem(message, hint, path)
 

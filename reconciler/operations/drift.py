@@ -127,7 +127,7 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.read_clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# `drift --known FILE` hides items that earlier runs reported, by their fingerprints.
+# `drift --known FILE` hides items that earlier runs reported.
 
 
 OWNER: Final = "owner"

@@ -260,7 +260,7 @@ def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()
-        # Never patch outside the workspace, where symbolic links may lead.
+        # Symbolic links may lead outside the workspace, which is never patched.
         if path.is_relative_to(workspace) and path.is_dir():
             return build_label(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"

@@ -48,7 +48,7 @@ _FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 def parse_cluster(
     name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, cwd: Path, out: Path
 ) -> Cluster | None:
-    """Return the Kafka cluster of the command line, or `None`.
+    """Return the Kafka cluster of the command line; `None` if it names no servers.
 
     `security` has texts `field=value`. Paths in options are relative to `cwd`, in the result to `out`.
     """
@@ -68,7 +68,7 @@ def parse_cluster(
     except ValidationError as error:
         wrong = next(translate_validation_error(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
-        # The cause may contain the secret.
+        # The original error may contain a secret.
         raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None
 
 
@@ -115,7 +115,7 @@ class LiveCluster:
 def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
 ) -> LiveCluster:
-    """Read and arrange a cluster's resources, except internal ones. `policies` already exist."""
+    """Read and arrange a cluster's resources, except internal ones. `at_least`, `policies`: see `factor_layout`."""
     name = cluster.metadata.name
     identity = provider.identify()
     if identity is None:

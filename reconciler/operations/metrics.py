@@ -206,7 +206,7 @@ def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome
         yield metric
     for name, text in COUNTER_HELP.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        # Counters start at 0, because rate queries miss the first value.
+        # Counters start at 0, because rate queries ignore a counter's first value.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
         totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
         for cluster, total in sorted(totals_by_cluster.items()):
@@ -239,7 +239,7 @@ class ClusterReading(NamedTuple):
 
 
 class MetricsReader:
-    """Reads metrics of a workspace's clusters, which are opened once, after each pass."""
+    """Reads metrics of a workspace's clusters after each pass. Clusters are opened once."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach

@@ -315,7 +315,8 @@ def _find_unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerErr
     except RetryableError as error:
         return {cluster: error}
     except UserError:
-        pass  # each comparison reports this error
+        # Each comparison reports this error.
+        pass
     return {}
 
 

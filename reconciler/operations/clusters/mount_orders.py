@@ -292,7 +292,7 @@ class _TopicChoice:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
-        # Query other clusters last, because unreachable ones answer late.
+        # Other clusters are queried only if needed, because unreachable ones answer late.
         names = [cluster] if is_here else sorted(self.site.clusters)
         begun = self._find_mount_in_progress(register.location, names) if register.state == "claimed" else None
         owner = read_cluster_names(self.site, names).get(register.owner or "") if begun is None else begun.cluster

@@ -134,7 +134,7 @@ class MountStatus:
 
 
 def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
-    """Return recorded migrations, or only the one with this id."""
+    """Return recorded migrations, of one id or cluster if given."""
     site = reach.open_site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
@@ -365,7 +365,7 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def replace_cluster_ids(site: Site, text: str) -> str:
-    """Replace cluster ids in a text by names, if reachable."""
+    """Replace the ids of reachable clusters in a message by names."""
     if not _CLUSTER_ID.search(text):
         return text
     names = read_cluster_names(site, site.clusters)
@@ -445,7 +445,7 @@ def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
 
 
-# Only the user knows whether an owner is gone.
+# Only the user knows whether the owner of a topic still exists.
 
 
 _VERB: Final = "release"
@@ -581,7 +581,7 @@ def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
         yield
     except NotAuthorizedError:
         raise
-    # Only authorized callers may see the location.
+    # Unauthorized callers must not see the location.
     except UserError as error:
         explanation = None if _topic_exists(site, topic) else _explain_missing_topic(site, topic)
         if explanation is None:

@@ -42,7 +42,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply one order to a namespace. If a part is rejected, nothing changes."""
+    """Apply one change to a namespace. If a part of it is rejected, nothing changes."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)

@@ -24,7 +24,7 @@ def change_topic(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply one order to a topic, without the state.
+    """Create or alter a topic, without the state.
 
     The next plan reports a new topic as unmanaged, and changed configs as drift.
     """

@@ -66,9 +66,9 @@ def order_links(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply an order to each link that the arguments name.
+    """Apply a change to each link that the arguments name.
 
-    `order` receives the address, and whether it was typed in full.
+    `order` builds it from the address, and whether that was typed in full.
     """
     check_link_arguments(texts)
     site = emergency.open_site()

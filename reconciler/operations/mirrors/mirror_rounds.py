@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# A listing returns a mark per topic. A mirror is due if its own or its source's mark changed since the last copy.
+# A topic's mark changes with its records. A mirror is due if its own or its source's mark changed since the last copy.
 
 
 JOB: Final = "mirror"
@@ -71,7 +71,7 @@ class CompleteMarks:
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def find_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
-        """Compare stored with current marks; return the partitions to copy."""
+        """Return the partitions whose marks changed since the last copy. `own` is `None` if the mirror has no mark."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:

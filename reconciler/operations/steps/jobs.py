@@ -241,7 +241,7 @@ class SparkJobs:
         engine = self.shared_engine
         stored_bytes = sum(item.bytes for item in work)
         if engine.needs_spark(stored_bytes):
-            # report missing PySpark before the import fails
+            # Starting Spark reports a missing PySpark before the import fails.
             engine.start_spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark
 
@@ -300,9 +300,9 @@ class SparkJobs:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 self._start_results.put(error)
 
-        # A start cannot be cancelled, and a stop does not wait: the JVM ends with this process's stdin.
+        # A stop does not wait for Spark's start, which cannot be cancelled: the JVM ends with this process's stdin.
         news: RunningSpark | Exception | None = None
-        # An earlier stop may have sent its one message to another thread.
+        # Another thread may have taken the only message of an earlier stop.
         if not self._is_stopped:
             threading.Thread(target=start, name="spark", daemon=True).start()
             news = self._start_results.get()

@@ -47,7 +47,7 @@ def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Versions of source groups that are synced."""
+    """Versions of synced source groups, valid for the mirrors and filters in `of`."""
 
     of: Hashable = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ LIVE_STATES = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAIL
 
 @dataclass(frozen=True)
 class LinkView:
-    """A link at its destination, at `now_ms`."""
+    """A link with both clusters and its mirrors, at `now_ms`."""
 
     link: ObservedLink
     mirrors: tuple[ObservedMirror, ...]
@@ -337,7 +337,7 @@ class TroubleJudgement:
 
 
 def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> TroubleJudgement:
-    """Judge a mirror's error, given the recorded one. Each code is recorded once."""
+    """Judge a mirror's error, given the recorded one or `None`. Each code is recorded once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:

@@ -181,9 +181,9 @@ class Unmount(_MountJobRun):
         mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.open_archive(move.location)
         topic, done = mounts.read_topic(move.topic), None
+        # After the cut-over, a topic with another id was created by a broker for a producer.
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
             topic = None
-        # A broker may have created the topic again for a producer.
         if topic is None and move.state is not _S.CUT_OVER:
             raise self._missing_error(move)
         if topic is not None:
@@ -196,7 +196,6 @@ class Unmount(_MountJobRun):
             except LeaseError:
                 raise
             except Exception as error:
-                # Accept producers after any error.
                 self._accept_producers(move, error)
                 raise
             self._delete_topic(move)
@@ -275,7 +274,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """Accept producers again only if the deletion was rejected: after other errors, it may still happen."""
+        """Accept producers again only if the deletion was rejected. After other errors, it may still happen."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:
@@ -525,7 +524,6 @@ class Relocation:
         except LeaseError:
             raise
         except Exception as error:
-            # Accept producers after any error.
             try:
                 self.means.by_jobs.accept_producers(move.old_id)
             except ReconcilerError as also:

@@ -131,7 +131,7 @@ def measure(
     optional: Collection[str] = (),
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
-    """Measure topics and their groups. Omit unmeasurable topics.
+    """Measure topics, and with `with_groups` their groups. Omit unmeasurable topics.
 
     `wanted` maps topics to times that split their size by age. Committed offsets are read of topics in `committed`.
     Clusters in `optional` may fail.
@@ -172,7 +172,7 @@ def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callab
 def measure_on_cluster(
     provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, is_optional: bool
 ) -> Measures:
-    """Measure topics of one cluster, as `measure` does."""
+    """Measure topics of one cluster, as `measure` does. An optional cluster may fail."""
     try:
         sizes = provider.measure_topics(list(wanted), wanted)
     except (RetryableError, UserError):
@@ -535,7 +535,7 @@ class _StorageIndex:
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
-            # The state may record unmounts that are not in the files.
+            # The state may have unmounts that the files lack.
             spoken |= {get_mounted_topic(last) for last in unmounted}
         for address in gone:
             cluster = cluster_of(address) or ""
@@ -566,7 +566,7 @@ class _StorageIndex:
         made = [register for register in listed if register.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
             return None
-        # Locations that jobs create end with topic ids, which have no order.
+        # Locations that jobs create end with topic ids instead of revisions. Ids have no order.
         is_by_jobs = in_storage != cluster_id
         last = max(
             made, key=lambda register: register.at_ms or 0 if is_by_jobs else int(register.location.rpartition("/")[2])

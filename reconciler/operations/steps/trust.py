@@ -131,7 +131,7 @@ class Trust:
         )
 
     def _find_base_version(self, file: Path) -> Path:
-        """Files outside the repository stay, because a pull request cannot change them."""
+        """Return the file in the base; a file outside the repository is the same in both."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
