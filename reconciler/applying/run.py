@@ -185,8 +185,7 @@ class RunFinisher:
         try:
             await self.context.effects.run_blocking(lambda: write_result(self.lease.store, file))
         except StoppedError:
-            # The interrupted write may have succeeded.
-            return None
+            return None  # The interrupted write may have succeeded.
         except ReconcilerError as error:
             return ResultMissing(self.run, error.message, file.serial)
         return None

@@ -50,8 +50,7 @@ def run_in_spark(
 ) -> Iterator[Sequence[Any]]:
     """Run work in Spark and yield the results of each round. A partition with many keys has its own round.
 
-    Raises:
-        IncompleteError: The work was stopped; yielded results are valid.
+    Raises the errors of `run_rounds_in_spark`.
     """
     large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.MAX_LEARNED_KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":

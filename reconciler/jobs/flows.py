@@ -261,8 +261,8 @@ class FlowRun:
         self._goal = self._seen
         self._set_missing(reached)
 
-    def plan_pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - `CommitFlowRun` uses it
-        """Return the missing ranges as pieces. `budget` is a round's cost limit."""
+    def plan_pieces(self, budget_bytes: int) -> list[Piece]:  # noqa: ARG002 - `CommitFlowRun` uses it
+        """Return the missing ranges as pieces. `budget_bytes` is a round's cost limit."""
         pieces = [
             piece for partition, offsets in self._missing.items() for piece in self._plan_pieces(partition, offsets)
         ]

@@ -27,8 +27,7 @@ from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, S
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
-    # PySpark has `Filter` since 4.1.
-    from pyspark.sql.datasource import Filter
+    from pyspark.sql.datasource import Filter  # PySpark has `Filter` since 4.1.
 
 NAME: Final = "topic-log"
 _UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -482,8 +481,7 @@ class TopicLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        # Without a range to read, Spark runs one task with an empty partition.
-        if isinstance(partition, TaskRange):
+        if isinstance(partition, TaskRange):  # Without a range to read, Spark runs one task with an empty partition.
             wanted, rows = self._wanted, self._rows[partition.topic]
             with shorten_worker_errors():
                 yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)

@@ -84,7 +84,7 @@ def _install_hint(path: str) -> str:
 _CONNECT_TIMEOUT_S: Final = 10
 
 
-def check_connect_server(url: str) -> None:
+def check_spark_connect_server(url: str) -> None:
     """Reject a Spark Connect server that does not answer; Spark's client would retry for minutes."""
     host, port = parse_connect_address(url)
     try:
@@ -99,7 +99,7 @@ def check_connect_server(url: str) -> None:
         )
 
 
-def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
+def connect_spark(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
     """Return a session of a Spark Connect server that has answered."""
     from pyspark.sql import SparkSession
 
@@ -199,7 +199,7 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
     check_ready(spark, environ=environ)
     with ExitStack() as resources:
         if spark.remote is not None:
-            session, gateway = connect(spark.remote, spark.conf), None
+            session, gateway = connect_spark(spark.remote, spark.conf), None
         else:
             with _restore_signal_handlers():
                 session, gateway = _launch(spark, log, resources)
@@ -219,7 +219,7 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
     if spark.remote is None:
         check_java(environ)
     else:
-        check_connect_server(spark.remote)
+        check_spark_connect_server(spark.remote)
 
 
 def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tuple[SparkSession, Any]:

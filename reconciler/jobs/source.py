@@ -41,8 +41,7 @@ from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-# PySpark 4.0 cannot write streams of Arrow data.
-except ImportError:
+except ImportError:  # PySpark 4.0 cannot write streams of Arrow data.
     DataSourceStreamArrowWriter = DataSourceStreamWriter  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -105,7 +104,6 @@ def register(
 
 
 def _set_worker_python(session: Session) -> None:
-    # A Spark Connect session has no context.
     context: Any = getattr(session, "sparkContext", None)
     if context is not None and context.master.startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
         context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable

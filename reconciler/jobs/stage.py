@@ -256,8 +256,7 @@ class Tasks:
             try:
                 return run_stage(self._spark, tasks, do, what=what)
             except RetryableError:
-                # Spark raises the same error for a cancelled and a failed stage.
-                if self.engine.is_stopped():
+                if self.engine.is_stopped():  # Spark raises the same error for a cancelled and a failed stage.
                     return [], stopped_work_error(what)
                 raise
         used.count_tasks(in_process=len(work))

@@ -29,8 +29,7 @@ from reconciler.runtime.threads import read_monotonic_s
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-# These classes exist since PySpark 4.2.
-except ImportError:
+except ImportError:  # These classes exist since PySpark 4.2.
     SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -69,8 +68,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now: Mapping[str, Mapping[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark's tasks read everything from `TaskRange.rows`.
-        return {}
+        return {}  # Spark's tasks read everything from `TaskRange.rows`.
 
     @shorten_worker_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below

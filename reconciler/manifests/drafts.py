@@ -42,8 +42,7 @@ class DraftCollector:
             address = find_document_address(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
-                # Validation reports the errors of the draft's header.
-                self._validate(draft)
+                self._validate(draft)  # Validation reports the errors of the draft's header.
                 continue
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:

@@ -280,7 +280,7 @@ class EditedFile:
         self._places = [place for place, page in enumerate(pages) if not _is_empty(page)]
 
     @property
-    def pieces(self) -> list[tuple[str, str]]:
+    def texts(self) -> list[tuple[str, str]]:
         """Text of each document before and after the edits."""
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
@@ -437,11 +437,11 @@ class _Hunk(NamedTuple):
     new_end: int
 
 
-def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
+def format_patch(label: str, texts: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
     """Format a unified diff of a file; empty if nothing changed."""
-    before = [line for old, _ in pieces for line in split_keeping_ends(old)]
-    after = [line for _, new in pieces for line in split_keeping_ends(new)]
-    hunks = list(_find_hunks(pieces))
+    before = [line for old, _ in texts for line in split_keeping_ends(old)]
+    after = [line for _, new in texts for line in split_keeping_ends(new)]
+    hunks = list(_find_hunks(texts))
     if not hunks:
         return ""
     name = f"{label}\t" if " " in label else label
@@ -450,9 +450,9 @@ def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool 
     return "".join([f"--- {old_name}\n", f"+++ {new_name}\n", *body])
 
 
-def _find_hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
+def _find_hunks(texts: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
     start = new_start = 0
-    for old, new in pieces:
+    for old, new in texts:
         old_lines, new_lines = split_keeping_ends(old), split_keeping_ends(new)
         if old != new:
             codes = SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()

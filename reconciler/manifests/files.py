@@ -197,8 +197,7 @@ class _FolderWalk:
         try:
             is_folder = child.is_dir()
         except OSError:
-            # Reading a circular link reports the error.
-            is_folder = False
+            is_folder = False  # Reading a circular link reports the error.
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)

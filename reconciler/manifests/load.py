@@ -173,9 +173,8 @@ def find_field_origins(loaded: LoadedWorkspace, address: Address) -> Mapping[str
     places, within = _find_declaration(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    # The overlay is first in `places`, and its values replace those of the base.
-    for place in reversed(places):
-        content = _read_content(loaded, place)
+    for place in reversed(places):  # The overlay is first in `places`, and its values replace those of the base.
+        content = _read_document_content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.substitute(content)
         for path, value in _list_leaves(content):
@@ -202,7 +201,7 @@ def _find_declaration(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[
     return (), ()
 
 
-def _read_content(loaded: LoadedWorkspace, place: Place) -> Any:
+def _read_document_content(loaded: LoadedWorkspace, place: Place) -> Any:
     raw = read_bounded(loaded.folder / place.file, place.file)
     if isinstance(raw, Problem):
         return None

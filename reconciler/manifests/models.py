@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """Return a model's fields by their names in manifests."""
-    # A model that pydantic has not built yet has no aliases.
-    model.model_rebuild()
+    model.model_rebuild()  # A model that pydantic has not built yet has no aliases.
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -92,7 +91,7 @@ def translate_validation_error(
     """Convert pydantic errors to complaints with document paths."""
     content = replace_scalar_texts(as_written)
     for details in error.errors(include_url=False):
-        path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
+        path = _shorten_to_written(details["loc"], content, is_missing=details["type"] == "missing")
         if details["type"] == "refused":
             for complaint in details["ctx"]["complaints"]:
                 at = (*path, *complaint.at)
@@ -104,7 +103,7 @@ def translate_validation_error(
             yield FieldProblem(message, hint, path)
 
 
-def _cut_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
+def _shorten_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
     current = content
     for depth, part in enumerate(loc):
         if not _has_part(current, part):

@@ -284,8 +284,7 @@ class _SpotCollector:
         if self._next == _VALUE:
             self._next = _KEY
         elif self._next == _KEY:
-            # The collection that ended was a key, so its value is next.
-            self._next = _VALUE
+            self._next = _VALUE  # The collection that ended was a key, so its value is next.
         elif self._next >= 0:
             self._next += 1
 

@@ -178,7 +178,7 @@ class _References:
 
     def check_cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
         if cluster_address(name) not in self._declared:
-            known = self._names("cluster/")
+            known = self._list_names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
             hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
             self._findings.add_complaint(
@@ -187,7 +187,7 @@ class _References:
 
     def check_policy(self, name: str | None, places: tuple[Place, ...]) -> None:
         if name is not None and Address(f"policy/{name}") not in self._declared:
-            known = self._names("policy/")
+            known = self._list_names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
             hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
             self._findings.add_complaint(places, FieldProblem(f"there is no tiering policy {name}", hint, _POLICY))
@@ -208,7 +208,7 @@ class _References:
             )
             self._findings.add_warning(places, FieldProblem(message, hint, at), unseen=f"namespace/{cluster}/{name}")
 
-    def _names(self, prefix: str) -> list[str]:
+    def _list_names(self, prefix: str) -> list[str]:
         return [address.removeprefix(prefix) for address in self._declared if address.startswith(prefix)]
 
 

@@ -281,7 +281,7 @@ class _ApplyRun:
         wish = RunRequest(
             command=self._command_text,
             options=self._options,
-            runs_transition=self._may_drive,
+            runs_transition=self._may_drive_transition,
             skips_address=lambda address: cluster_of(address) not in self._work.clusters_to_read,
         )
         report = self._places.wrap_report(self._hooks.report)
@@ -296,7 +296,7 @@ class _ApplyRun:
             return ApplyOutcome(planned, result, (), verdict)
         return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
-    def _may_drive(self, action: Transition) -> bool:
+    def _may_drive_transition(self, action: Transition) -> bool:
         named = (*list_settled_addresses(action), self._find_entry_address(action))
         if self._options.leaves_jobs or any(
             matches_pattern(pattern, at) for pattern in self._work.select.excludes for at in named

@@ -72,9 +72,9 @@ class Manifests:
 
     def build_patch(self) -> str:
         """Return all edits as a patch, relative to the workspace."""
-        emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
+        emptied = {label for label, file in self.files.items() if not any(after for _, after in file.texts)}
         edited = (
-            format_patch(label, file.pieces, is_gone=label in emptied and not self._must_keep_empty(label, emptied))
+            format_patch(label, file.texts, is_gone=label in emptied and not self._must_keep_empty(label, emptied))
             for label, file in sorted(self.files.items())
         )
         made = (format_patch(label, [("", text)], is_new=True) for label, text in sorted(self.fresh.items()))
@@ -83,7 +83,7 @@ class Manifests:
     @property
     def changed(self) -> tuple[str, ...]:
         """Edited files, without new ones."""
-        return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
+        return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.texts))
 
     def find_spot(self, address: Address, path: FieldPath = ()) -> Spot:
         """Return the position that sets or could set the field at `path`.

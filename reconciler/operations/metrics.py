@@ -177,8 +177,8 @@ def _build_lag_metrics(
 
 def _build_link_bytes(totals: Totals) -> Metric:
     metric = Metric(MIRROR_BYTES, "Stored bytes that were copied into mirrors of the cluster.", kind="counter")
-    for (add_totals, cluster), total in sorted(totals.items()):
-        if add_totals == MIRROR_BYTES:
+    for (counter, cluster), total in sorted(totals.items()):
+        if counter == MIRROR_BYTES:
             metric.add(total, cluster=cluster)
     return metric
 
@@ -208,7 +208,7 @@ def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
         # Counters start at 0, because rate queries ignore a counter's first value.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
-        totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
+        totals_by_cluster |= {cluster: total for (counter, cluster), total in totals.items() if counter == name}
         for cluster, total in sorted(totals_by_cluster.items()):
             metric.add(total, cluster=cluster)
         yield metric

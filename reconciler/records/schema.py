@@ -108,8 +108,7 @@ def match_names(pattern: str, full_names: Sequence[str]) -> list[str]:
         message = f"a regular expression of {len(pattern):,} characters"
         raise UserError(message, hint=f"It has at most {LONGEST_PATTERN:,}.")
     try:
-        # This rejects a `)` that would end the group below.
-        pc.match_substring_regex(pa.array([""]), pattern)
+        pc.match_substring_regex(pa.array([""]), pattern)  # This rejects a `)` that would end the group below.
         is_match = pc.match_substring_regex(pa.array(full_names, pa.string()), rf"\A(?:{pattern})\z")
     except (pa.ArrowException, UnicodeEncodeError) as error:
         message = f"{pattern!r} is not a regular expression: {str(error).removeprefix('Invalid regular expression: ')}"

@@ -27,7 +27,7 @@ from reconciler.runtime.effects import Effects, log_debug
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import explain_invalid, explain_invalid_json
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base, read_run_id
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base_record, read_run_id
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -665,7 +665,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
 
 def read_run_with_journal(store: ObjectStore, file: RunFile) -> UnfinishedRun:
     """Return a run, open or closed, with its journal and initial record."""
-    base = read_base(store, file.base_serial, file.base_sha256)
+    base = read_base_record(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
     end = read_run_end(store, file.run)
     _check_not_cut(written, end)
@@ -768,5 +768,4 @@ def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
     try:
         return max((page.epoch for page in read_journal(store, lockfile.open_run.run).pages), default=0)
     except UserError:
-        # Resuming the run reports its unreadable journal.
-        return 0
+        return 0  # Resuming the run reports its unreadable journal.

@@ -112,8 +112,7 @@ class Lease:
         self._current = taken
         self._sent = sent
         self._writing = threading.Lock()
-        # Take this lock before `_writing`, which renewals take, too.
-        self._committing = threading.Lock()
+        self._committing = threading.Lock()  # Take this lock before `_writing`, which renewals take, too.
         self._lost: LeaseError | None = None
         self._trouble: str | None = None
         self._end_renewing: Callable[[], None] | None = None
@@ -228,8 +227,7 @@ class Lease:
             await self.release()
             return
         try:
-            # The lease is freed with one attempt, because the store may reject all writes.
-            if self._lost is None:
+            if self._lost is None:  # The lease is freed with one attempt, because the store may reject all writes.
                 await self._effects.run_blocking(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
@@ -257,8 +255,7 @@ class Lease:
             self._end_renewing = None
 
     async def _renew_forever(self, effects: Effects) -> None:
-        # Renewals use a client of their own, which other requests cannot block.
-        store = copy(self._store)
+        store = copy(self._store)  # Renewals use a client of their own, which other requests cannot block.
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)

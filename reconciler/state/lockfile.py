@@ -131,8 +131,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLo
     """Read the lockfile; `None` before the first apply. Reject one of another `owner`."""
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
-        # A concurrent first apply may have created the lockfile meanwhile.
-        stored = store.get(KEY)
+        stored = store.get(KEY)  # A concurrent first apply may have created the lockfile meanwhile.
         if stored is None:
             raise _lost_error(store)
     if stored is None:

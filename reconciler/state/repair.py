@@ -327,8 +327,7 @@ async def _take_lease(
         version = await effects.run_blocking(lambda: store.swap(KEY, ours.to_bytes(), expected=held_file.version))
     except LostRaceError as error:
         if wanted.run is not None:
-            # The named run renewed its lease, so the caller tries again.
-            return None
+            return None  # The named run renewed its lease, so the caller tries again.
         current = await effects.run_blocking(lambda: read_lockfile(store))
         raise _alive_error(held_file.lockfile if current is None else current.lockfile) from error
     return Lease(store, effects, StoredLockfile(ours, version), sent=sent)
@@ -337,8 +336,7 @@ async def _take_lease(
 async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
     async with lease:
         if before.open_run is not None:
-            # `UnlockResult.doubt` reports an unreadable journal.
-            with suppress(UserError):
+            with suppress(UserError):  # `UnlockResult.doubt` reports an unreadable journal.
                 await take_over_journal(lease, effects, before.open_run.run)
         doubt = await effects.run_blocking(lambda: _find_unsettled_work(lease.store, before))
     return UnlockResult(
@@ -447,8 +445,7 @@ def write_repair(store: ObjectStore, repair: Repair) -> str | None:
         LeaseError: Another process wrote the lockfile.
     """
     if repair.abandoned_run is not None:
-        # A run with an unreadable journal cannot be resumed, even if it stays open.
-        with suppress(UserError):
+        with suppress(UserError):  # A run with an unreadable journal cannot be resumed, even if it stays open.
             close_journal(store, repair.abandoned_run, epoch=repair.lockfile.lease.epoch)
     if repair.body is not None and repair.lockfile.state is not None:
         store_snapshot(store, repair.lockfile.state.key, repair.body)
@@ -498,8 +495,7 @@ class _RepairPlanner:
             except UserError as error:
                 if self._choice.snapshot is None:
                     raise self._decision_error(self._last, base, error) from error
-                # Choosing a snapshot abandons a run that cannot be resumed.
-                given_up = self._last
+                given_up = self._last  # Choosing a snapshot abandons a run that cannot be resumed.
         is_over = opened is None or opened.written.is_closed
         rebuilt = opened if is_over and opened is not None and _adds_to_base(opened, base) else None
         state, body = self._next_state(base.snapshot, rebuilt)

@@ -13,7 +13,7 @@ from reconciler.operations.clusters.mounts import (
     get_storage_url,
     query_clusters,
     read_cluster_names,
-    replace_cluster_ids,
+    replace_cluster_ids_with_names,
 )
 from reconciler.operations.steps.observe import absent_cluster_error
 from reconciler.operations.steps.orders import OrderResult, OrderRun
@@ -101,7 +101,7 @@ def migrate_topics(
         refused=choice.refused,
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()
     locations = {address: order.source.location for address, order in orders.items() if address not in result.failed}
     failed = {address: choice.explain_error(orders.get(address), error) for address, error in result.failed.items()}
     return replace(result, failed=failed, states={} if is_dry_run else locations)
@@ -153,7 +153,7 @@ class _TopicChoice:
         hint = error.hint
         if begun is not None and "cancel" in begun.legal:
             hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
-        return OwnershipLostError(replace_cluster_ids(self.site, error.message), hint=hint)
+        return OwnershipLostError(replace_cluster_ids_with_names(self.site, error.message), hint=hint)
 
     def _choose_candidates(self) -> dict[Address, _Candidate]:
         chosen: dict[Address, dict[str, _Candidate]] = {}

@@ -192,7 +192,7 @@ def _read_migrations(
 
 
 def _replace_ids_in_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:
-    waits = tuple(replace_cluster_ids(site, wait) for wait in underway.migration.waits)
+    waits = tuple(replace_cluster_ids_with_names(site, wait) for wait in underway.migration.waits)
     return replace(underway, migration=replace(underway.migration, waits=waits))
 
 
@@ -364,7 +364,7 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
     return {cluster_id: name for name, ids in ids_by_name.items() for cluster_id in ids}
 
 
-def replace_cluster_ids(site: Site, text: str) -> str:
+def replace_cluster_ids_with_names(site: Site, text: str) -> str:
     """Replace the ids of reachable clusters in a message by names."""
     if not _CLUSTER_ID.search(text):
         return text
@@ -473,7 +473,7 @@ class Release:
     clusters: tuple[str, ...]
 
 
-def release_topic(
+def release_topic_ownership(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
     """Remove a topic's owner. Any cluster can mount it then. `allow` must name the topic."""

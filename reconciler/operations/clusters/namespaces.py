@@ -69,7 +69,7 @@ def change_namespace(
         confirm=None if confirm is None else lambda plan: confirm(_warn_of_groups(plan, provider)),
         is_dry_run=is_dry_run,
         names_parts=isinstance(order, CreateNamespaceOrder | MoveTopicsOrder),
-    ).carry_out()
+    ).execute_orders()
     return replace(result, plan=_warn_of_groups(result.plan, provider)) if is_dry_run else result
 
 

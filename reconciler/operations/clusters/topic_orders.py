@@ -40,7 +40,7 @@ def change_topic(
         confirm=confirm,
         is_dry_run=is_dry_run,
         names_parts=not is_new,
-    ).carry_out()
+    ).execute_orders()
 
 
 def delete_topics(
@@ -64,4 +64,4 @@ def delete_topics(
         allow=tuple(map(check_allowance, allow)),
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()

@@ -55,7 +55,7 @@ def create_links(
         refused=refused,
         is_dry_run=is_dry_run,
         names_parts=True,
-    ).carry_out()
+    ).execute_orders()
 
 
 def order_links(
@@ -80,7 +80,7 @@ def order_links(
         orders={address: order(address, is_named) for address, is_named in chosen.items()},
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()
 
 
 def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:

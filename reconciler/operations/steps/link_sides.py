@@ -59,7 +59,7 @@ class LinkMemory:
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
-    _settled_worlds: dict[tuple[str, str], Hashable] = field(default_factory=dict)
+    _settled_versions: dict[tuple[str, str], Hashable] = field(default_factory=dict)
     _messages: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
@@ -74,13 +74,13 @@ class LinkMemory:
         """Make a failed task due again."""
         self._last_run_ms.pop((link_id, task), None)
 
-    def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Return whether a task is complete for `world`, the versions of both clusters."""
-        return self._settled_worlds.get((link_id, task)) == world
+    def is_settled(self, link_id: str, task: str, versions: Hashable) -> bool:
+        """Return whether a task is complete for `versions`, the versions of both clusters."""
+        return self._settled_versions.get((link_id, task)) == versions
 
-    def record_settled(self, link_id: str, task: str, world: Hashable) -> None:
-        """Record that a task is complete for `world`, the versions of both clusters."""
-        self._settled_worlds[link_id, task] = world
+    def record_settled(self, link_id: str, task: str, versions: Hashable) -> None:
+        """Record that a task is complete for `versions`, the versions of both clusters."""
+        self._settled_versions[link_id, task] = versions
 
     def is_new_message(self, link_id: str, task: str, message: str) -> bool:
         """Store a task's error message, empty without error; return whether it changed."""

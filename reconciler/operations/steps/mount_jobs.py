@@ -227,13 +227,13 @@ class Unmount(_MountJobRun):
         from reconciler.jobs.archive import archive_while_written
 
         log = self.means.open_log(self.mounting.cluster, move.topic)
-        move = self._open_archive(move, archive, topic, log)
+        move = self._start_archive(move, archive, topic, log)
         records, stored, _ = archive_while_written(self._build_archive_job(move, archive, topic, log))
         self.means.may_go_on()
         self._store_move(replace(move, state=_S.PREPARED))
         return JobResult(records, stored, physical_name=move.location)
 
-    def _open_archive(self, move: MountJob, archive: Archive, topic: ArchivableTopic, log: TopicLog) -> MountJob:
+    def _start_archive(self, move: MountJob, archive: Archive, topic: ArchivableTopic, log: TopicLog) -> MountJob:
         from reconciler.archives.archive import begin_archive
         from reconciler.archives.storage import create_storage
 
@@ -255,7 +255,7 @@ class Unmount(_MountJobRun):
         from reconciler.records.log import find_changed_partitions
 
         mounts, log = self.means.by_jobs, self.means.open_log(self.mounting.cluster, move.topic)
-        move = self._open_archive(move, archive, topic, log)
+        move = self._start_archive(move, archive, topic, log)
         done = archived(self._build_archive_job(move, archive, topic, log))
         live_topic = mounts.read_topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:

@@ -531,12 +531,12 @@ class _StorageIndex:
             and address not in self._seen.hidden
             and (address in self._desired or cluster_of(address) in self._moved_clusters)
         ]
-        spoken = {get_mounted_topic(mounting) for mounting in mountings.values()}
+        mounted_topics = {get_mounted_topic(mounting) for mounting in mountings.values()}
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
             # The state may have unmounts that the files lack.
-            spoken |= {get_mounted_topic(last) for last in unmounted}
+            mounted_topics |= {get_mounted_topic(last) for last in unmounted}
         for address in gone:
             cluster = cluster_of(address) or ""
             if not self._has_storage(cluster):
@@ -544,9 +544,9 @@ class _StorageIndex:
             identity, listed = self._seen.identities.get(cluster), self._list_registers(cluster)
             if identity is None or isinstance(listed, UserError):
                 continue
-            lies = self._find_location(address, identity.cluster_id, listed)
-            if lies is not None and (address not in spoken or isinstance(lies, RemountedTopic)):
-                yield address, lies
+            location = self._find_location(address, identity.cluster_id, listed)
+            if location is not None and (address not in mounted_topics or isinstance(location, RemountedTopic)):
+                yield address, location
 
     def _is_missing(self, address: Address) -> bool:
         observed, last = self._seen.inventory.get(address), self._record.get(address)

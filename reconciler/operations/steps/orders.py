@@ -279,12 +279,12 @@ class OrderRun:
     is_dry_run: bool = False
     names_parts: bool = False
 
-    def carry_out(self) -> OrderResult:
+    def execute_orders(self) -> OrderResult:
         """Execute all orders."""
         failed = {**self.refused, **self._find_unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
         plan = self._plan_orders(self.emergency.read_snapshot(self.site), failed, unread)
-        failed.update(_find_unrestorable(self.site, plan))
+        failed.update(_find_unrestorable_topics(self.site, plan))
         plan = self._add_errors(plan, failed)
         ready = {action.id: action for action in self._list_executable_actions(plan, failed)}
         if self.is_dry_run or not ready:
@@ -523,7 +523,7 @@ def observe_for_orders(
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
     unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
-    return OrderObservation(left, unread, unneeded, _find_detached(site, orders) if has_costs else {})
+    return OrderObservation(left, unread, unneeded, _find_detached_topics(site, orders) if has_costs else {})
 
 
 def _may_delete_topics(order: Order) -> bool:
@@ -531,7 +531,7 @@ def _may_delete_topics(order: Order) -> bool:
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
 
-def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
+def _find_detached_topics(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
     names: dict[str, list[str]] = {}
     for order in orders:
         if isinstance(order, CreateTopicOrder | CreateMirrorOrder):
@@ -668,7 +668,7 @@ def _read_final_state(seen: Observed | None) -> str | None:
     return None if seen is None else seen.state
 
 
-def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+def _find_unrestorable_topics(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
     moves = [action for action in plan.actions if isinstance(action, Transition) and action.verb == RESTORE]
     restores = [move.after for move in moves]
 

@@ -466,7 +466,6 @@ class TransitionDriver:
             return mirror
         match mirror.status:
             case _M.PENDING_STOPPED if mirror.stopped_by is not None:
-                # The transition is decided, and only the mirror must become writable.
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
                 return self._run_promotion(links, mirror, operation)

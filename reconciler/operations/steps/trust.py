@@ -102,7 +102,7 @@ class Trust:
         return base.spec.guards
 
     def _base_variables(self) -> Variables:
-        return replace(self.variables, files=tuple(map(self._find_base_version, self.variables.files)))
+        return replace(self.variables, files=tuple(map(self._find_file_in_base, self.variables.files)))
 
     @cached_property
     def _trusted_facts(self) -> _TrustedFacts:
@@ -130,7 +130,7 @@ class Trust:
             frozenset(location.url for location in locations),
         )
 
-    def _find_base_version(self, file: Path) -> Path:
+    def _find_file_in_base(self, file: Path) -> Path:
         """Return the file in the base; a file outside the repository is the same in both."""
         if self._base is None:
             return file

@@ -96,7 +96,7 @@ class Providers(Mapping[str, Provider]):
     """Providers by cluster name, opened on first use."""
 
     def __init__(
-        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _get_cluster: None
+        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
     ) -> None:
         self._clusters = clusters
         self._check = check
