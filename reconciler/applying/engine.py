@@ -106,7 +106,7 @@ def is_platform_lane(lane: Lane) -> bool:
 
 
 class LaneQueue:
-    """Waiting actions of one lane."""
+    """Waiting actions of one lane, whose batches run one after another."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -245,7 +245,7 @@ def _read_rows(
 
 
 def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[TargetRow]:
-    """Yield a batch's records by target partition. Records without a key go to the same target partition.
+    """Yield a batch's records by target partition. Records without a key share one.
 
     `within` is the source partition's offset range in the round.
     """

@@ -100,7 +100,7 @@ class DeepReader:
 def digest_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[DigestPair]:
-    """Yield digests of pieces in both logs. `lacking` are the partitions that each log lacks."""
+    """Yield digests of pieces in both logs. `lacking`: partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
     for piece in pieces:

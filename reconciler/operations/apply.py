@@ -136,7 +136,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan made by this process. `allow` overrides guards. Raises the errors of `apply`."""
+    """Apply a plan made by this process, as `apply` does. `allow` overrides guards."""
     if planned.plan.errors:
         raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))

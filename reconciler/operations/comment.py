@@ -178,7 +178,7 @@ def read_approved_request(
 ) -> ApprovedRequest:
     """Return the plan approved in this run's pull request, or in the one merged with its commit.
 
-    Approvals count if given by others with write permission, after the last commit and comment change.
+    Approvals count if others with write permission gave them after the last commit and comment change.
 
     Raises:
         BlockedError: The pull request is closed, is not approved, or has no plan of this environment.

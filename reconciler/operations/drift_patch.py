@@ -80,9 +80,9 @@ _MAX_STEM: Final = 200
 def accept_unmanaged(
     manifests: Manifests, address: Address, inventory: Inventory, inherited: Iterable[str] = ()
 ) -> None:
-    """Add a new file with the manifest of an undeclared resource.
+    """Add a file with an undeclared resource's manifest, which resets `inherited` configs to defaults.
 
-    The manifest resets `inherited` configs to defaults. Raises `ElsewhereError` without a manifest folder.
+    Raises `ElsewhereError` without a manifest folder.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):

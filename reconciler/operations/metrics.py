@@ -239,7 +239,7 @@ class ClusterReading(NamedTuple):
 
 
 class MetricsReader:
-    """Reads metrics of a workspace's clusters after each pass. Clusters are opened once."""
+    """Reads metrics after each pass. Clusters are opened once."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach

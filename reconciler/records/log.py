@@ -274,7 +274,7 @@ class StagedSink(Protocol):
         ...
 
     def follow_source(self, source: ObservedSource) -> StagedSink:
-        """Return a sink for one round of copying that stores `source` with each publication."""
+        """Return a sink that stores `source` with each publication of one round."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
@@ -317,7 +317,7 @@ class TransactionalSink(Protocol):
         ...
 
     def follow_source(self, source: ObservedSource) -> TransactionalSink:
-        """Return a sink for one round of copying that stores `source` with each commit."""
+        """Return a sink that stores `source` with each commit of one round."""
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
@@ -357,7 +357,7 @@ class RekeySink(Protocol):
         ...
 
     def follow_source(self, source: ObservedSource) -> RekeySink:
-        """Return a sink for one round of copying that stores `source` with each commit."""
+        """Return a sink that stores `source` with each commit of one round."""
         ...
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:

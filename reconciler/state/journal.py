@@ -762,7 +762,7 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Return the last epoch in the open run's journal: a run that only settles it has no `run.json`."""
+    """Return the journal's last epoch: a run that only settles the open run has no `run.json`."""
     if lockfile.open_run is None:
         return 0
     try:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LockfileMovedError(Exception):
-    """An earlier write of this process changed the state, so the prepared snapshot does not follow it."""
+    """An earlier write changed the state, so the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:

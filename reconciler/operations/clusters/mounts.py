@@ -266,7 +266,7 @@ class MountRow:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """An unreadable register in object storage, so that the owner of its topic is unknown."""
+    """An unreadable register in object storage; its topic's owner is unknown."""
 
     storage: str
     key: str
@@ -476,7 +476,7 @@ class Release:
 def release_topic_ownership(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Remove a topic's owner. Any cluster can mount it then. `allow` must name the topic."""
+    """Remove a topic's owner, so that any cluster can mount it. `allow` must name the topic."""
     site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):

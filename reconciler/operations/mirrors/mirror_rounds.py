@@ -71,7 +71,7 @@ class CompleteMarks:
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def find_mirror_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
-        """Return the partitions whose marks changed since the last copy. `own` is `None` if the mirror has no mark."""
+        """Return the partitions whose marks changed since the last copy. `own` is the mirror's mark, if any."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:

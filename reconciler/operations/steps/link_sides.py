@@ -75,11 +75,11 @@ class LinkMemory:
         self._last_run_ms.pop((link_id, task), None)
 
     def is_settled(self, link_id: str, task: str, versions: Hashable) -> bool:
-        """Return whether a task is complete for `versions`, the versions of both clusters."""
+        """Return whether a task is complete for these versions of both clusters."""
         return self._settled_versions.get((link_id, task)) == versions
 
     def record_settled(self, link_id: str, task: str, versions: Hashable) -> None:
-        """Record that a task is complete for `versions`, the versions of both clusters."""
+        """Record that a task is complete for these versions of both clusters."""
         self._settled_versions[link_id, task] = versions
 
     def is_new_message(self, link_id: str, task: str, message: str) -> bool:

@@ -226,7 +226,7 @@ def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
 
 
 def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
-    """Build the error for a cluster that does not exist at its location, which may be misspelt."""
+    """Build the error for a missing cluster, whose location may be misspelt."""
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
@@ -276,7 +276,7 @@ def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Addres
 
 
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
-    """Build the error for a recorded cluster that does not exist at its location."""
+    """Build the error for a recorded cluster that does not exist."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.find_relative_root(name)
     if root is not None:

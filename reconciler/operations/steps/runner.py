@@ -246,7 +246,7 @@ _POLL_S: Final = 0.2
 class Stop:
     """A stop request. Thread-safe and signal-safe.
 
-    A queue is used, because the lock of an event could deadlock in a signal handler.
+    It uses a queue, because an event's lock could deadlock in a signal handler.
     """
 
     def __init__(self) -> None:

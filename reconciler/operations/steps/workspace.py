@@ -175,7 +175,7 @@ class Site:
         return ResourceOwner.create(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def find_relative_root(self, name: str) -> str | None:
-        """Return an embedded cluster's root if it is a relative URL, which needs a base folder, or `None`."""
+        """Return an embedded cluster's root if it is a relative URL, or `None`."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
