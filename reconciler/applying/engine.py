@@ -18,7 +18,7 @@ from reconciler.applying.events import (
     ActionFailed,
     ActionStarted,
     Event,
-    Execution,
+    JobExecution,
     LeaseLost,
 )
 from reconciler.applying.ports import DataAction, JobResult, Jobs, LeasePort, RunPorts
@@ -106,7 +106,7 @@ def is_platform_lane(lane: Lane) -> bool:
 
 
 class LaneQueue:
-    """Waiting actions of one lane."""
+    """Waiting actions of one lane, whose batches run one after another."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -139,7 +139,7 @@ def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: Lea
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose the results of others
         unanswered = _build_bug_error(error)
         rest = [action for action in actions if action.id not in outcomes]
-        if len(rest) > 1:  # retry in halves, so that only the action with the bug fails
+        if len(rest) > 1:  # Retry the batch in halves, so that only the action with the bug fails.
             middle = len(rest) // 2
             outcomes |= {
                 answer.id: answer
@@ -357,7 +357,7 @@ class RunResult:
     ended_by: ReconcilerError | None = None
     """Why the state cannot be written. If set, the caller must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
-    ran: Execution = NO_EXECUTION
+    ran: JobExecution = NO_EXECUTION
     trouble: Exception | None = None
     """Unexpected error to raise after the commit."""
 
@@ -424,7 +424,7 @@ class Engine:
                 self.stop()
 
     async def _await_running_tasks(self) -> None:
-        if self._running:  # the caller releases the lease next
+        if self._running:  # The caller releases the lease next, so all tasks must end.
             self.stop()
             await asyncio.wait(self._running.values())
             for task in self._running.values():
@@ -449,7 +449,8 @@ class Engine:
                 continue
             if batch := self._queues[lane].take_batch():
                 self._running[lane] = self._ports.effects.start_task(self._process_batch(lane, batch))
-                self._queues[lane] = self._queues.pop(lane)  # move the lane to the end: no lane may starve
+                # The lane moves to the end of the queue, so that no lane starves.
+                self._queues[lane] = self._queues.pop(lane)
                 free -= is_platform_lane(lane)
 
     def _may_start(self, lane: Lane) -> bool:
@@ -480,7 +481,7 @@ class Engine:
         if lane != RECORD and not await self._write_entries([Intent(id=action.id) for action in batch]):
             return
         if self._is_stopping:
-            return  # recovery settles the intents as absent
+            return  # These actions were not called; recovery settles them as absent.
         self._ledger.report_start(batch, self._ports.effects.read_clock())
         ended = [
             (action, outcome, moved)
@@ -564,7 +565,7 @@ class Engine:
         try:
             await self._ports.lease.checkpoint(self._ledger.record)
         except RetryableError:
-            return  # the next checkpoint or the final commit tries again
+            return
         except ReconcilerError as error:
             self._stop_by_error(error)
 
@@ -602,7 +603,7 @@ class RunLease:
     async def write(self, entries: Sequence[Entry]) -> None:
         """Write journal entries."""
         await self._journal.append(entries)
-        if not self._lease.may_start:  # the write took long, and a call must not outlive the lease
+        if not self._lease.may_start:  # The write took so long that a call could outlive the lease.
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:

@@ -91,7 +91,7 @@ class ActionStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class JobExecution:
     """Where the tasks of a job ran."""
 
     engine: str = ""
@@ -100,14 +100,14 @@ class Execution:
     starting_s: float = 0.0
     """Seconds of waiting for Spark to start."""
 
-    def __add__(self, other: Execution) -> Execution:
-        """Return the sum of both. The engine is Spark if a task ran on Spark."""
+    def __add__(self, other: JobExecution) -> JobExecution:
+        """Return the sum. The engine is Spark if a task ran there."""
         first = self if self.spark_tasks or not other.spark_tasks else other
         tasks, starting_s = self.spark_tasks + other.spark_tasks, self.starting_s + other.starting_s
-        return Execution(first.engine or other.engine, tasks, starting_s)
+        return JobExecution(first.engine or other.engine, tasks, starting_s)
 
 
-NO_EXECUTION: Final = Execution()
+NO_EXECUTION: Final = JobExecution()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Progress:
     seconds: float
     seconds_left: float | None = None
     """`None` until the job knows its rate."""
-    ran: Execution = NO_EXECUTION
+    ran: JobExecution = NO_EXECUTION
     partitions_done: int = 0
     partitions: int = 0
     """Number of partitions; 0 if the work has none."""
@@ -139,7 +139,7 @@ class ActionDone:
     seconds: float
     records: int = 0
     bytes: int = 0
-    ran: Execution = NO_EXECUTION
+    ran: JobExecution = NO_EXECUTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Summary:
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
     """Ids of failed actions whose result is unknown."""
-    ran: Execution = NO_EXECUTION
+    ran: JobExecution = NO_EXECUTION
     approved_by: tuple[str, ...] = ()
     pull_request: str | None = None
     """URL of the approved pull request."""

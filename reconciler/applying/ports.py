@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from reconciler.applying.events import NO_EXECUTION, Event, Execution, Progress
+from reconciler.applying.events import NO_EXECUTION, Event, JobExecution, Progress
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider
@@ -28,7 +28,7 @@ class JobResult:
     bytes: int = 0
     incarnation: str | None = None
     physical_name: str | None = None
-    ran: Execution = NO_EXECUTION
+    ran: JobExecution = NO_EXECUTION
 
 
 class Jobs(Protocol):

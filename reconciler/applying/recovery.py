@@ -104,7 +104,6 @@ class Completion:
         return entries
 
     async def _drive_transition(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Drive a transition to its end, or record that it is in progress."""
         if not (self.runs_transition(action) or self.resumes):
             problem = (
                 "it is in progress" if is_mount_by_jobs(action) else "it is in progress: its mirror shows its state"
@@ -201,7 +200,7 @@ class Recovery:
         self._began = context.effects.read_clock()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle and record the open run, if any. `closes` also closes it.
+        """Settle and record the open run; `None` if there is none. `closes` also closes it.
 
         Raises:
             IncompleteError: An action in doubt cannot be observed; the run stays open.
@@ -317,7 +316,8 @@ class Recovery:
         open_run = read_open_run(store, lockfile)
         for run in spool.list_runs():
             is_open = open_run is not None and open_run.file.run == run
-            if not is_open and store.get(run_key(run)) is not None:  # a run without files here belongs to another state
+            # A run without files here belongs to another state, so its entries stay.
+            if not is_open and store.get(run_key(run)) is not None:
                 spool.delete_entries(run)
         return open_run
 

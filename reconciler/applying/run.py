@@ -60,7 +60,7 @@ class RunFinisher:
         return self.file.run
 
     async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
-        """Commit the results, close a finished run, and report the end.
+        """Commit the results, close a finished run, and report the end. `keeps_lease`: a second round follows.
 
         Raises:
             LeaseError: The lease was lost; nothing was committed.
@@ -76,7 +76,7 @@ class RunFinisher:
             result = replace(result, unknown=_build_unknown_error(error))
         is_over = result.is_changed or not (result.not_started or result.unknown)
         if is_over and not self.context.stop.is_requested:
-            # After a stop, the next apply marks ownership.
+            # After a stop, the next apply marks ownership instead.
             with suppress(StoppedError):
                 await self.context.effects.run_blocking(lambda: self.context.mark_ownership(result.record))
         try:
@@ -185,7 +185,7 @@ class RunFinisher:
         try:
             await self.context.effects.run_blocking(lambda: write_result(self.lease.store, file))
         except StoppedError:
-            return None  # the file may have been written
+            return None  # The interrupted write may have succeeded.
         except ReconcilerError as error:
             return ResultMissing(self.run, error.message, file.serial)
         return None
@@ -291,12 +291,12 @@ Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
 def run_no_transition(_action: Transition) -> bool:
-    """Return `False`, which leaves transitions over two clusters to `run`."""
+    """Return `False`: transitions over two clusters are left to `run`."""
     return False
 
 
 def skip_no_address(_address: Address) -> bool:
-    """Return `False`, because every address is observed."""
+    """Return `False`: no address is skipped."""
     return False
 
 
@@ -460,7 +460,7 @@ class Run:
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
-        """A late call of the settled run may have changed a cluster."""
+        """Return whether late calls of the settled run may have changed a cluster."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 

@@ -128,7 +128,7 @@ def _check_all_archived(job: ArchiveJob, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
-# A restored topic has new offsets, so records are compared by order.
+# A restored topic has new offsets, so its records are compared by order.
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,7 @@ def run_in_spark(
 ) -> Iterator[Sequence[Any]]:
     """Run work in Spark and yield the results of each round. A partition with many keys has its own round.
 
-    Raises:
-        IncompleteError: The work was stopped; yielded results are valid.
+    Raises the errors of `run_rounds_in_spark`.
     """
     large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.MAX_LEARNED_KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":
@@ -76,7 +75,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         with stage.describe_stages(session, "reconciler: maintenance"):
             return [CompactionPass(session, task, chore, *cleaning).write_survivors(engine.used)]
     except ReconcilerError as error:
-        # A cancelled stage raises the same error as a failed stage.
+        # Spark raises the same error for a cancelled and a failed stage.
         if engine.is_stopped():
             raise stage.stopped_maintenance_error() from error
         return [FailedChore(chore.partition, error)]

@@ -176,7 +176,7 @@ class DisputedPartition:
     """The two logs whose extents divide the work into pieces."""
 
     def list_pieces(self) -> Iterator[tuple[int, Piece]]:
-        """Yield (side, piece) up to both ends, because a superseding record may follow the common offsets."""
+        """Yield (`LEFT` or `RIGHT`, piece) up to both ends: a superseding record may follow the common offsets."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:

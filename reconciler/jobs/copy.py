@@ -40,7 +40,7 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Each pass copies the next piece of every partition, so that all partitions advance.
+# Each pass copies the next range of every partition, so that all partitions advance.
 
 
 _MAX_SHARES: Final = 6
@@ -58,12 +58,12 @@ class CommitFlowRun(FlowRun):
         """The log that tasks read, and the sink that they write."""
         return self.flow.source, cast("TransactionalSink", self._sink)
 
-    def plan_pieces(self, budget: int) -> list[Piece]:
+    def plan_pieces(self, budget_bytes: int) -> list[Piece]:
         """Return the next piece of each partition; none if the copy is no longer wanted."""
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
-        share = budget // max(1, min(len(self._missing), _MAX_SHARES))
+        share = budget_bytes // max(1, min(len(self._missing), _MAX_SHARES))
         pieces = [
             join_first_pieces(self._plan_pieces(partition, offsets), share)
             for partition, offsets in self._missing.items()
@@ -197,13 +197,13 @@ class _CopyJob:
         self._tasks = Tasks(engine)
 
     def run(self) -> list[FlowOutcome]:
-        self._for_each(lambda flow: flow.read_both_ends(), self._flows)
+        self._run_for_flows(lambda flow: flow.read_both_ends(), self._flows)
         while active := [flow for flow in self._flows if flow.is_open]:
             self._run_pass(active)
-        self._for_each(lambda flow: flow.finish(), self._flows)
+        self._run_for_flows(lambda flow: flow.finish(), self._flows)
         return [FlowOutcome(flow.build_result(), flow.error) for flow in self._flows]
 
-    def _for_each(self, do: Callable[[FlowRun], object], flows: Iterable[FlowRun]) -> None:
+    def _run_for_flows(self, do: Callable[[FlowRun], object], flows: Iterable[FlowRun]) -> None:
         def try_flow(flow: FlowRun) -> None:
             try:
                 do(flow)
@@ -220,10 +220,10 @@ class _CopyJob:
     def _run_pass(self, active: Sequence[FlowRun]) -> None:
         pieces_by_flow: dict[int, list[Piece]] = {}
 
-        def cut_flow(flow: FlowRun) -> None:
+        def plan_flow(flow: FlowRun) -> None:
             pieces_by_flow[flow.number] = flow.plan_pieces(self._tasks.budget.cost)
 
-        self._for_each(cut_flow, active)
+        self._run_for_flows(plan_flow, active)
         work = [_FlowPiece(number, piece) for number in sorted(pieces_by_flow) for piece in pieces_by_flow[number]]
         try:
             if work:
@@ -231,7 +231,7 @@ class _CopyJob:
         except ReconcilerError as error:
             for flow in active:
                 flow.fail_unless_complete(error)
-        self._for_each(lambda flow: flow.update_missing_ranges(), active)
+        self._run_for_flows(lambda flow: flow.update_missing_ranges(), active)
 
     def _run_rounds(self, work: Sequence[_FlowPiece]) -> None:
         with self._tasks.choose_engine(sum(one.piece.stored_bytes for one in work), _WORDS):
@@ -244,7 +244,7 @@ class _CopyJob:
         if self._engine.is_stopped():
             raise _stopped_error()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
-        self._for_each(lambda flow: flow.reread_source(), flows)
+        self._run_for_flows(lambda flow: flow.reread_source(), flows)
         began = self._engine.clock()
         staged = self._run_tasks([one for one in taken if self._flows[one.flow].is_open])
         is_stale = self._engine.clock() - began > _STALE_S
@@ -252,9 +252,9 @@ class _CopyJob:
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
-        # Publish the records of other tasks even if one task failed.
+        # If a task failed, the records of other tasks are published nevertheless.
         publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, CommitFlowRun) or not is_stale)]
-        self._for_each(lambda flow: flow.publish(got[flow.number]), publishing)
+        self._run_for_flows(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
             self._assign_error(one)
         for flow in self._flows:
@@ -276,7 +276,7 @@ class _CopyJob:
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_copy_task, ends, is_shared=self._tasks.is_in_process)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # The next round reports that the job was stopped.
+        # If the job was stopped, the next round raises the error.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged

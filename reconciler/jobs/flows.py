@@ -1,4 +1,4 @@
-"""Flows: a source, a sink, and the copy between them in pieces and rounds."""
+"""Flows: copies of a source to a sink in rounds. A piece is an offset range that one task copies."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent])
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last offsets may be in no extent.
+    # The last offsets may be in no extent, but belong to the last piece.
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
@@ -169,7 +169,7 @@ _FRUITLESS_PASSES: Final = 3
 
 
 def is_always_wanted() -> bool:
-    """Return true: the copy is always wanted."""
+    """Return true, which never stops the copy."""
     return True
 
 
@@ -261,8 +261,8 @@ class FlowRun:
         self._goal = self._seen
         self._set_missing(reached)
 
-    def plan_pieces(self, budget: int) -> list[Piece]:  # noqa: ARG002 - `CommitFlowRun` uses it
-        """Return the missing ranges as pieces. `budget` is a round's cost limit."""
+    def plan_pieces(self, budget_bytes: int) -> list[Piece]:  # noqa: ARG002 - `CommitFlowRun` uses it
+        """Return the missing ranges as pieces. `budget_bytes` is a round's cost limit."""
         pieces = [
             piece for partition, offsets in self._missing.items() for piece in self._plan_pieces(partition, offsets)
         ]

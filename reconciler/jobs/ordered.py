@@ -64,7 +64,7 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A missing record is no difference if compaction may have removed it: the log is compacted beyond the record's offset,
+# A missing record is no difference if compaction may have removed it: its log is compacted beyond the record's offset,
 # and the record is a tombstone or has a successor with the same key.
 
 
@@ -77,7 +77,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.list_pieces())
     if not whole or not engine.needs_spark(stored):
-        return {doubt.pair.partition: explain_pair(*doubt.logs, doubt.pair) for doubt in doubts}
+        return {doubt.pair.partition: explain_partition_differences(*doubt.logs, doubt.pair) for doubt in doubts}
     from reconciler.jobs.superseded import explain_in_spark  # noqa: PLC0415 - brings PySpark
 
     lacking = {item.pair.partition: DisputeResult(0, item.pair.common.start) for item in doubts if item not in whole}
@@ -87,7 +87,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
         raise (stopped_work_error("comparing records") if engine.is_stopped() else failure) from failure
 
 
-def explain_pair(left: Records, right: Records, pair: PartitionPair) -> DisputeResult:
+def explain_partition_differences(left: Records, right: Records, pair: PartitionPair) -> DisputeResult:
     """Compare the records at common offsets, and find out which differences compaction explains."""
     if pair.left is None or pair.right is None:
         return DisputeResult(0, pair.common.start)
@@ -175,7 +175,7 @@ def _align_batches(
     ours, theirs = next(left, None), next(right, None)
     while ours is not None and theirs is not None:
         stop = min(_last_offset(ours), _last_offset(theirs)) + 1
-        (taken, ours), (their_part, theirs) = _cut_batch(ours, stop), _cut_batch(theirs, stop)
+        (taken, ours), (their_part, theirs) = _split_batch(ours, stop), _split_batch(theirs, stop)
         yield taken, their_part
         ours = ours if ours.num_rows else next(left, None)
         theirs = theirs if theirs.num_rows else next(right, None)
@@ -187,7 +187,7 @@ def _align_batches(
             batch = next(others, None)
 
 
-def _cut_batch(batch: pa.RecordBatch, stop: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def _split_batch(batch: pa.RecordBatch, stop: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     at = int(np.searchsorted(batch.column("offset").to_numpy(), stop))
     return batch.slice(0, at), batch.slice(at)
 
@@ -245,7 +245,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
 
 
 def find_first_difference_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
-    """Return the copy's offset at the first difference."""
+    """Return the copy's offset at the first difference, or `None`."""
     first = why.first_difference
     if first is None:
         return why.foreign
@@ -284,7 +284,7 @@ class _SourceOrderLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Transaction markers make different gaps, so records are compared by position.
+# Transaction markers shift offsets differently in both logs, so records are compared by position.
 
 
 _MAX_LOCATED: Final = 10

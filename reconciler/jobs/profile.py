@@ -198,7 +198,7 @@ def _parse_key_counts(row: Any) -> KeyCounts:
 
 
 def make_timeline(records: DataFrame, whole: Counts) -> Timeline | None:
-    """Return the number of records in each time slot from the first to the last timestamp."""
+    """Return the number of records by time slot, from the first to the last timestamp; `None` without timestamps."""
     if whole.first_ms is None or whole.last_ms is None:
         return None
     width_ms = (whole.last_ms - whole.first_ms) // SLOTS + 1

@@ -50,7 +50,7 @@ def shorten_worker_errors() -> Iterator[None]:
     try:
         yield
     except ReconcilerError:
-        if "pyspark.worker_util" in sys.modules:  # This worker process ends with the error.
+        if "pyspark.worker_util" in sys.modules:  # This process is a Python worker of Spark, and ends with the error.
             os.environ.update(SPARK_HIDE_TRACEBACK="1")  # noqa: TID251 - PySpark reads it
         raise
 

@@ -54,10 +54,7 @@ def copy_by_key(
 ) -> CopyResult:
     """Copy the records that a sink lacks up to `until`, each to the partition of its key.
 
-    Raises:
-        UserError: The sink is not a copy of the source, or an executor cannot reach one of them.
-        IncompleteError: The copy was stopped; committed records stay.
-        RetryableError: Spark or brokers failed, or another process copies the topic.
+    Raises the errors of `copy_log`.
     """
     return _RekeyJob(engine, source, sink, until, progress).run()
 
@@ -115,7 +112,7 @@ class _RekeyJob:
         try:
             outcomes = self._run_tasks(tasks, taken, through)
         except RetryableError as failure:
-            # A cancelled round raises the same error as a failed round.
+            # Spark raises the same error for a cancelled and a failed round.
             raise (_stopped_error() if self.engine.is_stopped() else failure) from failure
         tasks.budget.adapt(taken, self.engine.clock() - began, cores=tasks.cores)
         written, error = stage.split_outcomes(outcomes)
@@ -248,7 +245,7 @@ def _read_rows(
 
 
 def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[TargetRow]:
-    """Yield a batch's records by target partition. Records without a key go to the same target partition.
+    """Yield a batch's records by target partition. Records without a key share one.
 
     `within` is the source partition's offset range in the round.
     """

@@ -27,7 +27,7 @@ from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, S
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter  # since PySpark 4.1
+    from pyspark.sql.datasource import Filter  # PySpark has `Filter` since 4.1.
 
 NAME: Final = "topic-log"
 _UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -449,7 +449,6 @@ class TopicRows:
             self._check_hole(share.partition, OffsetRange(at, share.offsets.stop))
 
     def _check_hole(self, partition: int, hole: OffsetRange) -> None:
-        """Report a gap in offsets if retention caused it."""
         begin = self.log.read_bounds([partition])[partition].start
         if hole.start < begin:
             self.losses.report([describe_removed(partition, hole.start, min(begin, hole.stop))])
@@ -482,7 +481,7 @@ class TopicLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if isinstance(partition, TaskRange):  # Without ranges, Spark runs one empty task.
+        if isinstance(partition, TaskRange):  # Without a range to read, Spark runs one task with an empty partition.
             wanted, rows = self._wanted, self._rows[partition.topic]
             with shorten_worker_errors():
                 yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
@@ -523,7 +522,6 @@ class TopicLogReader(DataSourceReader):
             raise UserError(message, hint="Give a start that is not after the end.")
 
     def _find_lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
-        """Yield requested offsets that cannot be read."""
         start, end = self._starts[topic].find_offset(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield describe_removed(partition, start, bounds.start)
@@ -533,7 +531,6 @@ class TopicLogReader(DataSourceReader):
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
     def _select_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
-        """Return the range that options and filters leave of `requested`."""
         offset = self._wanted.offset
         start, stop = (
             max(requested.start, bounds.start, offset.least),

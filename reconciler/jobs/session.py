@@ -84,7 +84,7 @@ def _install_hint(path: str) -> str:
 _CONNECT_TIMEOUT_S: Final = 10
 
 
-def check_connect_server(url: str) -> None:
+def check_spark_connect_server(url: str) -> None:
     """Reject a Spark Connect server that does not answer; Spark's client would retry for minutes."""
     host, port = parse_connect_address(url)
     try:
@@ -99,7 +99,7 @@ def check_connect_server(url: str) -> None:
         )
 
 
-def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
+def connect_spark(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
     """Return a session of a Spark Connect server that has answered."""
     from pyspark.sql import SparkSession
 
@@ -130,7 +130,7 @@ def ship_package(session: SparkSession, folder: Path) -> None:
 def pack_sources(folder: Path, source: Path = _PACKAGE) -> Path:
     """Write the package's sources into an importable zip file; return its path."""
     target = folder / "reconciler.zip"
-    # Zip files cannot have dates before 1980, but Nix dates files to 1970.
+    # Zip files cannot store dates before 1980, and Nix dates files to 1970.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -146,7 +146,7 @@ _DEFAULTS: Final = {
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Without JVM optimization, Spark starts a quarter faster.
+    # Spark starts a quarter faster without an optimizing compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
@@ -166,7 +166,7 @@ class RunningSpark:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # PySpark's `cancelAllJobs` misses stages that are not submitted yet.
+            # PySpark's `cancelAllJobs` misses stages that are submitted later.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property
@@ -199,7 +199,7 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
     check_ready(spark, environ=environ)
     with ExitStack() as resources:
         if spark.remote is not None:
-            session, gateway = connect(spark.remote, spark.conf), None
+            session, gateway = connect_spark(spark.remote, spark.conf), None
         else:
             with _restore_signal_handlers():
                 session, gateway = _launch(spark, log, resources)
@@ -219,7 +219,7 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
     if spark.remote is None:
         check_java(environ)
     else:
-        check_connect_server(spark.remote)
+        check_spark_connect_server(spark.remote)
 
 
 def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tuple[SparkSession, Any]:

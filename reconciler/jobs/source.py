@@ -41,7 +41,7 @@ from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # PySpark 4.0 cannot write streams of Arrow data
+except ImportError:  # PySpark 4.0 cannot write streams of Arrow data.
     DataSourceStreamArrowWriter = DataSourceStreamWriter  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def register(
 
 
 def _set_worker_python(session: Session) -> None:
-    context: Any = getattr(session, "sparkContext", None)  # Spark Connect has no context
+    context: Any = getattr(session, "sparkContext", None)
     if context is not None and context.master.startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
         context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable
 
@@ -179,7 +179,7 @@ def _remove_topic_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 class _RefusedStream(DataSourceStreamReader):
-    """Raises the error of `streamReader` at Spark's first call; Spark 4.3.0 hides errors of `streamReader`."""
+    """Raises an error of `streamReader`, which Spark 4.3.0 would hide, at Spark's first call."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -191,7 +191,7 @@ class _RefusedStream(DataSourceStreamReader):
     initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815 - Spark's
 
 
-# Tasks stage rows. The driver publishes a batch once, completely or not at all.
+# Tasks stage rows, and the driver publishes a batch completely or not at all.
 
 
 _FIELDS: Final = {
@@ -228,9 +228,6 @@ def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column(name) for name in names], [_FIELDS[name] for name in names])
 
 
-# `abort` does nothing, because a failed `commit` may have published the rows.
-
-
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
     """Rows that one task staged."""
@@ -246,7 +243,7 @@ class StagedBatch(StagedRows):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch query."""
+    """Writes the rows of a batch query. `abort` does nothing, because a failed `commit` may have published them."""
 
     def __init__(self, sink: AppendSink) -> None:
         self._sink = sink
@@ -272,7 +269,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @shorten_worker_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        # Spark passes the query's id only in this property.
+        # Spark passes the query's id to tasks only in this property.
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if query is None:

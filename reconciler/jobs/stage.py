@@ -82,7 +82,7 @@ def unpack_outcomes(rows: Iterable[Any]) -> list[Any]:
 
 
 def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], ReconcilerError | None]:
-    """Return the results and the first error."""
+    """Return the results and the first error, or `None`."""
     done: list[R] = []
     error: ReconcilerError | None = None
     for outcome in outcomes:
@@ -114,7 +114,7 @@ class Cores:
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:
-            # A Connect server does not report its cores, but a range gets one partition per core.
+            # A Spark Connect server does not report its cores, but splits a range into one partition per core.
             self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
         return self._known_cores
 
@@ -256,7 +256,7 @@ class Tasks:
             try:
                 return run_stage(self._spark, tasks, do, what=what)
             except RetryableError:
-                if self.engine.is_stopped():  # A cancelled stage raises the same error.
+                if self.engine.is_stopped():  # Spark raises the same error for a cancelled and a failed stage.
                     return [], stopped_work_error(what)
                 raise
         used.count_tasks(in_process=len(work))

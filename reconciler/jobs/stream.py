@@ -29,7 +29,7 @@ from reconciler.runtime.threads import read_monotonic_s
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before PySpark 4.2
+except ImportError:  # These classes exist since PySpark 4.2.
     SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now: Mapping[str, Mapping[int, int]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # `TaskRange.rows` has everything that `read` needs.
+        return {}  # Spark's tasks read everything from `TaskRange.rows`.
 
     @shorten_worker_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
@@ -106,7 +106,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = rows.log.read_bounds()
             begins.setdefault(topic, _find_start_offsets(bounds))
             readable, lost = _find_readable_ranges(begins[topic], self._find_ends(topic, bounds), bounds)
-            # If losses are no errors, `partitions` logs and skips them.
+            # If lost offsets are not errors, `partitions` logs and skips them.
             if self._losses_are_errors:
                 rows.losses.report(lost)
             ranges.update({(topic, partition): offsets for partition, offsets in readable.items()})
@@ -189,7 +189,7 @@ class TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             message = f"the checkpoint has no valid position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
         if len(offsets) == len(self._rows) == 1 and not self._has_pattern:
-            # The topic may have been renamed.
+            # The query's only topic may have a new name.
             (topic,), (own_topic,) = offsets, self._rows
             self._check_same_topic(topic, topic_ids[topic], own_topic, offsets[topic])
             return {own_topic: offsets[topic]}

@@ -100,7 +100,7 @@ class DeepReader:
 def digest_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[DigestPair]:
-    """Yield digests of pieces in both logs. `lacking` are the partitions that each log lacks."""
+    """Yield digests of pieces in both logs. `lacking`: partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
     for piece in pieces:
@@ -125,7 +125,7 @@ class LogSince:
 
     @property
     def topic_id(self) -> str | None:
-        """Id of the log's topic."""
+        """Topic id, or `None`."""
         return self.log.topic_id
 
     def check_shared(self) -> None:
@@ -133,7 +133,7 @@ class LogSince:
         self.log.check_shared()
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return bounds by partition."""
+        """Return bounds by partition, or of the partitions `only`."""
         return {
             number: replace(bounds, start=max(bounds.start, min(self.starts.get(number, 0), bounds.end)))
             for number, bounds in read_compacted_bounds(self.log, only).items()
@@ -144,7 +144,7 @@ class LogSince:
         return self.log.read(partition, self._limit_range(partition, offsets))
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record at or after a time."""
+        """Return the offset of the first record at or after a time, or `None`."""
         offset = self.log.find_offset_at(partition, timestamp_ms)
         return None if offset is None else max(offset, self.starts.get(partition, 0))
 

@@ -42,7 +42,7 @@ class DraftCollector:
             address = find_document_address(draft.content)
             if address is None or complaints:
                 self._findings.is_whole = False
-                self._validate(draft)  # the model reports the missing field
+                self._validate(draft)  # Validation reports the errors of the draft's header.
                 continue
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
@@ -108,7 +108,7 @@ def _list_config_keys(content: Any) -> tuple[str, ...]:
     configs = spec.get("configs") if isinstance(spec, dict) else None
     if not isinstance(configs, dict):
         return ()
-    # `Substitution` reports variables in keys
+    # `Substitution` reports keys that contain variables.
     return tuple(key for key in configs if isinstance(key, str) and "${" not in key)
 
 

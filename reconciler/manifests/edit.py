@@ -166,7 +166,7 @@ class _EditableText:
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
             return self._replace_span(node.start, node.end, format_flow_value(value, node.text))
-        # a block collection begins below its key
+        # Only a block collection that begins below its key can be replaced.
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
         last = _find_last_line(node)
@@ -176,7 +176,6 @@ class _EditableText:
         return self._replace_span(entry.key.end, end, f": {format_flow_value(value)}")
 
     def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
-        """Add a key to a mapping. Further parts of `path` become nested flow mappings."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
         for part in reversed(path[1:]):
@@ -281,7 +280,7 @@ class EditedFile:
         self._places = [place for place, page in enumerate(pages) if not _is_empty(page)]
 
     @property
-    def pieces(self) -> list[tuple[str, str]]:
+    def texts(self) -> list[tuple[str, str]]:
         """Text of each document before and after the edits."""
         is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
@@ -438,11 +437,11 @@ class _Hunk(NamedTuple):
     new_end: int
 
 
-def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
+def format_patch(label: str, texts: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
     """Format a unified diff of a file; empty if nothing changed."""
-    before = [line for old, _ in pieces for line in split_keeping_ends(old)]
-    after = [line for _, new in pieces for line in split_keeping_ends(new)]
-    hunks = list(_find_hunks(pieces))
+    before = [line for old, _ in texts for line in split_keeping_ends(old)]
+    after = [line for _, new in texts for line in split_keeping_ends(new)]
+    hunks = list(_find_hunks(texts))
     if not hunks:
         return ""
     name = f"{label}\t" if " " in label else label
@@ -451,9 +450,9 @@ def format_patch(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool 
     return "".join([f"--- {old_name}\n", f"+++ {new_name}\n", *body])
 
 
-def _find_hunks(pieces: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
+def _find_hunks(texts: Sequence[tuple[str, str]]) -> Iterator[_Hunk]:
     start = new_start = 0
-    for old, new in pieces:
+    for old, new in texts:
         old_lines, new_lines = split_keeping_ends(old), split_keeping_ends(new)
         if old != new:
             codes = SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()

@@ -81,7 +81,7 @@ def build_outside_problem(label: str) -> Problem:
 def read_bounded(path: Path, label: str) -> bytes | Problem:
     """Read a regular file; return a problem if it exceeds `MAX_BYTES` or is unreadable."""
     try:
-        # without O_NONBLOCK, opening a pipe would wait for its writer
+        # Without O_NONBLOCK, opening a pipe would wait for its writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         return _build_unreadable_problem(label, error)
@@ -197,7 +197,7 @@ class _FolderWalk:
         try:
             is_folder = child.is_dir()
         except OSError:
-            is_folder = False  # reading a circular link reports the error
+            is_folder = False  # Reading a circular link reports the error.
         if is_folder:
             if not child.name.startswith("."):
                 self._descend(path)
@@ -301,7 +301,7 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def find_spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return the position of a field, or of its nearest written parent."""
+        """Return document and position of a field, or of its nearest written parent."""
         for length in range(len(path), 0, -1):
             for place in places:
                 if spot := self.list_spots(place).get(path[:length]):

@@ -219,7 +219,7 @@ def _order_manifest(root: Node) -> None:
         if entry.key is not None and entry.key.text == "metadata":
             _sort_entries(entry.value.entries, _METADATA_ORDER)
     if _list_anchors(root) != anchored:
-        raise NotLaidOutError  # an alias would precede its anchor
+        raise NotLaidOutError  # In canonical order, an alias would precede its anchor.
 
 
 def _list_anchors(root: Node) -> list[str]:
@@ -277,7 +277,7 @@ def _format_scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator
         if header is None:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
-            raise NotLaidOutError  # formatting would add a line end to the string
+            raise NotLaidOutError  # Formatting would add a line end to the string.
         yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
         yield from _format_block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -297,7 +297,7 @@ def _format_block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Ite
             lines = lines[:-1]
     written = [line for line in lines if line.strip()]
     if not written or written[0] != lines[0]:
-        raise NotLaidOutError  # leading blank lines hide the indentation
+        raise NotLaidOutError  # Leading blank lines hide the scalar's indentation.
     margin = len(written[0]) - len(written[0].lstrip(" "))
     yield from (f"{indent}{line[margin:]}" if line[margin:] else "" for line in lines)
 
@@ -441,7 +441,7 @@ def _attach_below(node: Node, comments: Comments, end: int, column: int = -1) ->
     if node.in_brackets:
         node.below = comments.take_comments_above(node.end.line)
     elif node.entries:
-        # a comment in the key's column belongs to the next key
+        # A comment in the key's column belongs to the next key.
         node.below = comments.take_comments_below(max(_find_column(node), column + 1), end)
 
 
@@ -470,7 +470,7 @@ def _find_text_range(node: Node) -> tuple[TextPosition, TextPosition]:
     header, *lines = node.text.split("\n")
     if lines and not lines[-1].strip():
         lines.pop()
-    if "+" not in header:  # without "+", the text excludes trailing blank lines
+    if "+" not in header:  # Without "+", the scalar excludes trailing blank lines.
         while lines and not lines[-1].strip():
             lines.pop()
     return TextPosition(node.start.line + 1, 0), TextPosition(node.start.line + 1 + len(lines), 0)

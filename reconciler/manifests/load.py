@@ -114,7 +114,7 @@ def load_manifests(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read only `reconciler.yaml`. Raises as `load_manifests`."""
+    """Read only `reconciler.yaml`. Raises the errors of `load_manifests`."""
     folder, overlay, findings = _prepare_load(folder, environment, variables, within)
     return _require_valid(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
@@ -173,8 +173,8 @@ def find_field_origins(loaded: LoadedWorkspace, address: Address) -> Mapping[str
     places, within = _find_declaration(loaded, address)
     origins: dict[FieldPath, str] = {}
     findings = Findings(loaded.folder)
-    for place in reversed(places):  # the overlay comes first and replaces values of the base
-        content = _read_content(loaded, place)
+    for place in reversed(places):  # The overlay is first in `places`, and its values replace those of the base.
+        content = _read_document_content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.substitute(content)
         for path, value in _list_leaves(content):
@@ -201,7 +201,7 @@ def _find_declaration(loaded: LoadedWorkspace, address: Address) -> tuple[tuple[
     return (), ()
 
 
-def _read_content(loaded: LoadedWorkspace, place: Place) -> Any:
+def _read_document_content(loaded: LoadedWorkspace, place: Place) -> Any:
     raw = read_bounded(loaded.folder / place.file, place.file)
     if isinstance(raw, Problem):
         return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """Return a model's fields by their names in manifests."""
-    model.model_rebuild()  # a lazily built model has no aliases before
+    model.model_rebuild()  # A model that pydantic has not built yet has no aliases.
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -67,7 +67,7 @@ def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
 
 
 def _is_marked_secret(field: FieldInfo) -> bool:
-    # the mark of an optional secret is inside the union
+    # The mark of an optional secret is on a member of the union.
     inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
     for source in (field, *inner):
         extra = getattr(source, "json_schema_extra", None)
@@ -91,19 +91,19 @@ def translate_validation_error(
     """Convert pydantic errors to complaints with document paths."""
     content = replace_scalar_texts(as_written)
     for details in error.errors(include_url=False):
-        path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
+        path = _shorten_to_written(details["loc"], content, is_missing=details["type"] == "missing")
         if details["type"] == "refused":
             for complaint in details["ctx"]["complaints"]:
                 at = (*path, *complaint.at)
                 message = _append_value(complaint.message, _read_value(content, at))
                 yield FieldProblem(message, complaint.hint or _build_hint(model, at), at)
         else:
-            # validators may have changed pydantic's value
+            # Validators may have changed pydantic's copy of the value.
             message, hint = _build_message(details, model, path, _read_value(as_written, path))
             yield FieldProblem(message, hint, path)
 
 
-def _cut_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
+def _shorten_to_written(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> FieldPath:
     current = content
     for depth, part in enumerate(loc):
         if not _has_part(current, part):

@@ -103,7 +103,7 @@ def read_values(
     variables: Variables,
     read: Callable[[Path, str], bytes | Problem] = read_bounded,
 ) -> tuple[Values, list[Problem]]:
-    """Read all variables. The last source counts: `files`, `--var-file`, environment, `--var`."""
+    """Return all variables, and problems. The last source counts: `files`, `--var-file`, environment, `--var`."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
@@ -166,7 +166,7 @@ def _parse_pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Variables in values are not substituted.
+# Variables in values of variables are not substituted.
 
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")

@@ -22,7 +22,7 @@ from yaml.events import (
 from reconciler.errors import UserError
 from reconciler.runtime.text import escape_invisible, pluralize
 
-# Plain scalars follow the YAML 1.2 core schema. Therefore `yes` and `1:30` are strings, and `012` is twelve.
+# Plain scalars follow the YAML 1.2 core schema, in which `yes` and `1:30` are strings and `012` is twelve.
 
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -210,7 +210,6 @@ class Spot(NamedTuple):
     column: int
 
 
-# The Python parser is slower.
 PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
@@ -285,7 +284,7 @@ class _SpotCollector:
         if self._next == _VALUE:
             self._next = _KEY
         elif self._next == _KEY:
-            self._next = _VALUE  # a collection was a key
+            self._next = _VALUE  # The collection that ended was a key, so its value is next.
         elif self._next >= 0:
             self._next += 1
 

@@ -131,7 +131,7 @@ def sets_field(spec: TieringPolicySpec, field: str) -> bool:
     value: Any = spec
     for part in field.split("."):
         value = getattr(value, part) if value is not None else None
-    # `retain` is the default and does not count as set
+    # `retain` is the default, and does not count as set.
     return value is not None and (field, value) != ("on_disable", "retain")
 
 
@@ -163,7 +163,7 @@ def check_references(collector: DraftCollector, findings: Findings) -> None:
                 references.check_cluster(link.spec.source, places, ("spec", "source"))
                 check_configs(link, collector, findings)
             case _:
-                pass  # no references
+                pass
     check_invalid_documents(collector, findings)
     references.warn_of_undeclared()
 
@@ -177,9 +177,8 @@ class _References:
         self._times: dict[tuple[str, str], int] = {}
 
     def check_cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Report an undeclared cluster."""
         if cluster_address(name) not in self._declared:
-            known = self._names("cluster/")
+            known = self._list_names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
             hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
             self._findings.add_complaint(
@@ -187,21 +186,18 @@ class _References:
             )
 
     def check_policy(self, name: str | None, places: tuple[Place, ...]) -> None:
-        """Report an undeclared policy."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
-            known = self._names("policy/")
+            known = self._list_names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
             hint = format_suggestion(find_similar_spelling(name, known), otherwise=otherwise)
             self._findings.add_complaint(places, FieldProblem(f"there is no tiering policy {name}", hint, _POLICY))
 
     def note_namespace(self, cluster: str, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Remember an undeclared namespace, which may exist on the cluster."""
         if name and (cluster, name) not in self._namespaces:
             self._unseen.setdefault((cluster, name), (places, at))
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_undeclared(self) -> None:
-        """Warn once about each remembered namespace."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"
@@ -212,7 +208,7 @@ class _References:
             )
             self._findings.add_warning(places, FieldProblem(message, hint, at), unseen=f"namespace/{cluster}/{name}")
 
-    def _names(self, prefix: str) -> list[str]:
+    def _list_names(self, prefix: str) -> list[str]:
         return [address.removeprefix(prefix) for address in self._declared if address.startswith(prefix)]
 
 

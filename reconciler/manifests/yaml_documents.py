@@ -346,7 +346,6 @@ class _DocumentBuilder:
         return (*path, key)
 
     def find_duplicate_keys(self, raw: bytes) -> Iterator[Problem]:
-        """Yield a problem for each duplicate key, with both positions."""
         known = find_spots(raw) if self._repeated else ()
         for number, path, mark in self._repeated:
             first = known[number].get(path) if number < len(known) else None

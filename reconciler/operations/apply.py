@@ -136,7 +136,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan of this process. `allow` lifts guards. Raises as `apply`."""
+    """Apply a plan made by this process, as `apply` does. `allow` overrides guards."""
     if planned.plan.errors:
         raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
@@ -236,7 +236,7 @@ class _ApplyRun:
         _check_blocked(planned)
         self._check_approvers(planned)
         if planned.plan.is_empty:
-            # Even an empty plan must run if an interrupted run is open.
+            # Even an empty plan must run to settle an interrupted run.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._find_clusters_to_update(decided)
             return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
@@ -281,7 +281,7 @@ class _ApplyRun:
         wish = RunRequest(
             command=self._command_text,
             options=self._options,
-            runs_transition=self._may_drive,
+            runs_transition=self._may_drive_transition,
             skips_address=lambda address: cluster_of(address) not in self._work.clusters_to_read,
         )
         report = self._places.wrap_report(self._hooks.report)
@@ -296,7 +296,7 @@ class _ApplyRun:
             return ApplyOutcome(planned, result, (), verdict)
         return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
-    def _may_drive(self, action: Transition) -> bool:
+    def _may_drive_transition(self, action: Transition) -> bool:
         named = (*list_settled_addresses(action), self._find_entry_address(action))
         if self._options.leaves_jobs or any(
             matches_pattern(pattern, at) for pattern in self._work.select.excludes for at in named
@@ -331,7 +331,7 @@ class _ApplyRun:
         work, plan = self._work, planned.plan
         select_options = serialize_select(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        # Record the commit even without actions, unless the applied one may be newer.
+        # The commit is recorded even without actions, unless the applied one may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.leads_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None

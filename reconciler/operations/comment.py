@@ -90,7 +90,7 @@ def _update_or_create(forge: Forge, number: int, marker: Marker, body: str) -> t
     )
     if did != "created":
         return did, written, older
-    # The listing may lack a concurrent run's comment.
+    # The first listing may lack the comment of a concurrent run.
     others = [other for other in list_own() if other.id != written.id]
     *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
@@ -108,7 +108,7 @@ def update_or_create_newest(
     change: Callable[[Item], Item | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
-    """Set the newest item to `body`, or create one. Return the operation, the item and older items.
+    """Set the newest item to `body`, or create one. Return what was done, the item, and older items.
 
     After an unanswered write, `again` lists the items, to avoid duplicates. Raises `UnansweredError`.
     """
@@ -178,7 +178,7 @@ def read_approved_request(
 ) -> ApprovedRequest:
     """Return the plan approved in this run's pull request, or in the one merged with its commit.
 
-    Approvals count if given by others with write permission, after the last commit and comment change.
+    Approvals count if others with write permission gave them after the last commit and comment change.
 
     Raises:
         BlockedError: The pull request is closed, is not approved, or has no plan of this environment.
@@ -212,9 +212,9 @@ def read_approved_request(
 
 
 def _find_request_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
-    # After a merge, only the commit identifies the pull request.
     with suppress(UsageError):
         return find_pull_request(invocation.environ, options)
+    # After a merge, only the commit identifies the pull request.
     commit = find_run_commit(invocation.environ)
     hint = "Name the pull request: --approved-in N"
     if commit is None:

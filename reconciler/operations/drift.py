@@ -82,7 +82,7 @@ def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
 
 
 def find_doubtful_actions(
-    store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
+    store: ObjectStore, remembered: RecordedState, is_selected: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
     """Return actions of an interrupted run with unknown outcome; none while its lease is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
@@ -99,7 +99,7 @@ def find_doubtful_actions(
             compute_fingerprint("in doubt", action.address, [file.run, action.id]),
         )
         for action in remembered.in_doubt
-        if is_looked_at(action.address)
+        if is_selected(action.address)
     )
 
 
@@ -127,7 +127,7 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.read_clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# `drift --known FILE` hides items that earlier runs reported, by their fingerprints.
+# `drift --known FILE` hides items that earlier runs reported.
 
 
 OWNER: Final = "owner"
@@ -486,9 +486,7 @@ def drift(
     return DriftResult(planned, findings, fails, verdict, known_file, unknown, shut, lost, compared, untold)
 
 
-def _find_takeovers(
-    work: Work, decided: PlanDecision, is_looked_at: Callable[[Address], bool]
-) -> tuple[DriftItem, ...]:
+def _find_takeovers(work: Work, decided: PlanDecision, is_selected: Callable[[Address], bool]) -> tuple[DriftItem, ...]:
     me = work.make_owner(decided.snapshot.lineage if decided.snapshot else "")
     takeovers = find_taken_resources(decided.recorded, decided.seen.inventory, me)
     return tuple(
@@ -502,7 +500,7 @@ def _find_takeovers(
             observed=str(other),
         )
         for address, other in takeovers
-        if is_looked_at(address)
+        if is_selected(address)
     )
 
 

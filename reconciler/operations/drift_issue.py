@@ -52,7 +52,7 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    Only a complete comparison without failing items closes the issue. `owes_message` marks a message as due.
+    Only a complete comparison without failing items closes the issue. `owes_message` notes a chat message as due.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)

@@ -80,9 +80,9 @@ _MAX_STEM: Final = 200
 def accept_unmanaged(
     manifests: Manifests, address: Address, inventory: Inventory, inherited: Iterable[str] = ()
 ) -> None:
-    """Add a new file with the manifest of an undeclared resource.
+    """Add a file with an undeclared resource's manifest, which resets `inherited` configs to defaults.
 
-    The manifest resets `inherited` configs to defaults. Raises `ElsewhereError` without a manifest folder.
+    Raises `ElsewhereError` without a manifest folder.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
@@ -260,7 +260,7 @@ def _find_manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
         path = (loaded.folder / listed).resolve()
-        # Never patch outside the workspace, where symbolic links may lead.
+        # Symbolic links may lead outside the workspace, which is never patched.
         if path.is_relative_to(workspace) and path.is_dir():
             return build_label(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"

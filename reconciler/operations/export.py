@@ -48,7 +48,7 @@ _FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 def parse_cluster(
     name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, cwd: Path, out: Path
 ) -> Cluster | None:
-    """Return the Kafka cluster of the command line, or `None`.
+    """Return the Kafka cluster of the command line; `None` if it names no servers.
 
     `security` has texts `field=value`. Paths in options are relative to `cwd`, in the result to `out`.
     """
@@ -68,7 +68,7 @@ def parse_cluster(
     except ValidationError as error:
         wrong = next(translate_validation_error(error, Cluster, content))
         where = ".".join(map(str, wrong.at[2:] or wrong.at[1:]))
-        # The cause may contain the secret.
+        # The original error may contain a secret.
         raise UsageError(f"{where}: {wrong.message}", hint=wrong.hint) from None
 
 
@@ -106,7 +106,7 @@ NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 class LiveCluster:
     """Exported and omitted resources of a cluster."""
 
-    factor_layout: FactoredLayout
+    layout: FactoredLayout
     inventory: Inventory
     cluster_id: str
     left_out: tuple[OmittedResource, ...]
@@ -115,7 +115,7 @@ class LiveCluster:
 def read_cluster(
     cluster: Cluster, provider: Provider, at_least: int, *, policies: Mapping[str, TieringPolicy] = NO_POLICIES
 ) -> LiveCluster:
-    """Read and arrange a cluster's resources, except internal ones. `policies` already exist."""
+    """Read and arrange a cluster's resources, except internal ones. `at_least`, `policies`: see `factor_layout`."""
     name = cluster.metadata.name
     identity = provider.identify()
     if identity is None:
@@ -262,17 +262,17 @@ def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResu
     resources = (declared.resource for declared in work.loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
     live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)
-    texts = format_manifests(live.factor_layout.resources.values(), live.inventory)
+    texts = format_manifests(live.layout.resources.values(), live.inventory)
     files = write_files(texts, options.out, is_forced=options.is_forced) if texts else ()
     if files:
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
-    return _build_result(cluster, files, live, live.factor_layout.resources)
+    return _build_result(cluster, files, live, live.layout.resources)
 
 
 def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> ExportResult:
     live = read_cluster(cluster, site.providers[cluster.metadata.name], options.at_least)
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
-    resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factor_layout.resources}
+    resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.layout.resources}
     texts = add_workspace_files(format_manifests(resources.values(), live.inventory), options.out)
     files = write_files(texts, options.out, is_forced=options.is_forced)
     return _build_result(cluster.metadata.name, (*files, *add_git_and_editor_files(options.out)), live, resources)
@@ -281,4 +281,4 @@ def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> Export
 def _build_result(
     cluster: str, files: tuple[Path, ...], live: LiveCluster, resources: Iterable[Address]
 ) -> ExportResult:
-    return ExportResult(cluster, files, tuple(resources), Archives(), live.left_out, unsaid=live.factor_layout.unsaid)
+    return ExportResult(cluster, files, tuple(resources), Archives(), live.left_out, unsaid=live.layout.unsaid)

@@ -122,7 +122,7 @@ class _ManifestBuilder:
         self._done.add(place)
         if known is not None and known in self.inventory:
             return
-        # A link will copy live mirrors again.
+        # A topic that the later metadata lacks was deleted.
         if (
             self._metadata.has_part("topics")
             and known is None

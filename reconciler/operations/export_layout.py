@@ -238,7 +238,7 @@ class PolicyExtractor:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split_configs(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Split configs into those without tiering, and the name of a policy."""
+        """Return configs without tiering, and the name of their tiering policy; `None` without one."""
         name = self._names.get(_pick_tiering_configs(layer))
         if name is None:
             return dict(layer), None
@@ -599,7 +599,7 @@ def factor_layout(
 def _pick_declarable_configs(
     topic: Topic, capabilities: Capabilities, unsaid: list[OmittedResource]
 ) -> Iterator[tuple[str, str]]:
-    # The catalog is empty if only a plan can check keys.
+    # The catalog is empty for platforms whose keys only a plan can check.
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
         if key in TRANSIENT_CONFIGS:
@@ -740,7 +740,7 @@ _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "li
 def write_manifests(
     inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
 ) -> tuple[Path, ...]:
-    """Write manifests. `above` returns comment lines for an address."""
+    """Write manifests. `above` returns an address's comment lines; `is_forced` replaces files."""
     texts: dict[str, list[str]] = {}
     for address in sorted(inventory):
         resource = inventory[address].resource

@@ -309,7 +309,7 @@ def choose_targets(
     theirs = _list_cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
-    # An empty name means the only named cluster, unless an unnamed one is declared.
+    # An empty name means the only named cluster, unless the files declare an unnamed one.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
     targets: dict[str, TargetCluster] = {}

@@ -72,9 +72,9 @@ class Manifests:
 
     def build_patch(self) -> str:
         """Return all edits as a patch, relative to the workspace."""
-        emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
+        emptied = {label for label, file in self.files.items() if not any(after for _, after in file.texts)}
         edited = (
-            format_patch(label, file.pieces, is_gone=label in emptied and not self._must_keep_empty(label, emptied))
+            format_patch(label, file.texts, is_gone=label in emptied and not self._must_keep_empty(label, emptied))
             for label, file in sorted(self.files.items())
         )
         made = (format_patch(label, [("", text)], is_new=True) for label, text in sorted(self.fresh.items()))
@@ -83,7 +83,7 @@ class Manifests:
     @property
     def changed(self) -> tuple[str, ...]:
         """Edited files, without new ones."""
-        return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.pieces))
+        return tuple(label for label, file in sorted(self.files.items()) if any(old != new for old, new in file.texts))
 
     def find_spot(self, address: Address, path: FieldPath = ()) -> Spot:
         """Return the position that sets or could set the field at `path`.
@@ -279,9 +279,9 @@ def accept_field(
     observed: Value,
     operations: Mapping[str, frozenset[str]] = _UNSPLIT,
 ) -> None:
-    """Write an observed value into a manifest; `None` removes the field. Raises as `Manifests.find_spot`.
+    """Write an observed value into a manifest; `None` removes the field. Raises the errors of `Manifests.find_spot`.
 
-    `operations` is `AccessControl.operations` of a platform that splits namespace rules.
+    `operations`: see `AccessControl.operations`. If not empty, the platform stores a namespace's rule as several.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.find_spot(address, _RULES if is_rule else make_field_path(address, path))
@@ -335,7 +335,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
 def _write_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """A platform may split a rule of the manifest. `path` names one part; the edit keeps the other parts."""
+    """Write one part of an access rule, named by `path`, and keep its other parts."""
     parts = [_list_part_paths(address, rule, operations) for rule in spot.get_value(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:

@@ -177,8 +177,8 @@ def _build_lag_metrics(
 
 def _build_link_bytes(totals: Totals) -> Metric:
     metric = Metric(MIRROR_BYTES, "Stored bytes that were copied into mirrors of the cluster.", kind="counter")
-    for (add_totals, cluster), total in sorted(totals.items()):
-        if add_totals == MIRROR_BYTES:
+    for (counter, cluster), total in sorted(totals.items()):
+        if counter == MIRROR_BYTES:
             metric.add(total, cluster=cluster)
     return metric
 
@@ -206,9 +206,9 @@ def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome
         yield metric
     for name, text in COUNTER_HELP.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        # Counters start at 0, because rate queries miss the first value.
+        # Counters start at 0, because rate queries ignore a counter's first value.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
-        totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
+        totals_by_cluster |= {cluster: total for (counter, cluster), total in totals.items() if counter == name}
         for cluster, total in sorted(totals_by_cluster.items()):
             metric.add(total, cluster=cluster)
         yield metric
@@ -239,7 +239,7 @@ class ClusterReading(NamedTuple):
 
 
 class MetricsReader:
-    """Reads metrics of a workspace's clusters, which are opened once, after each pass."""
+    """Reads metrics after each pass. Clusters are opened once."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach

@@ -299,7 +299,7 @@ def _return_message(_address: Address, message: str) -> str:
 def choose_verdict(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _return_message
 ) -> ReconcilerError | None:
-    """Return the error for a run's exit code. Actions left to other processes do not count.
+    """Return the error for a run's exit code, or `None`. Actions left to other processes do not count.
 
     `add_place` adds file and line to a rejection.
     """

@@ -146,7 +146,7 @@ class _MaintenancePass:
             self.jobs.run_distributed, self._is_selected, lambda: self.stop.is_requested, is_asked, is_named
         )
         jobs: dict[str, Mapping[str, Callable[[], MaintenanceJobResult]]] = {}
-        # Replicas need this pass's uploads of all clusters.
+        # Replicas come last, because they copy this pass's uploads of all clusters.
         last = [name for name in self.names if name == _REPLICAS]
         for names in ([name for name in self.names if name not in last], last):
             for cluster in self._yield_until_stop(clusters if names else ()):
@@ -301,7 +301,7 @@ def _run_job(
     return outcome
 
 
-# Groups need the records at their offsets, so links run before and after the copy.
+# Links run before and after the copy, because groups need the records at their offsets.
 
 
 _LINK_JOB: Final = "link"

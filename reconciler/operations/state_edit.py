@@ -47,8 +47,8 @@ class RecordEdit:
     show: Callable[[Plan], None] | None = None
     """Receives the plan of a dry run."""
 
-    def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Plan orders and apply them to the record if `confirm` accepts the plan. Return the plan."""
+    def apply_orders(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
+        """Plan orders, and change the state if `confirm` accepts the plan. Return the plan."""
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
         confirmed = plan_record_orders(self.invocation, orders, snapshot.record)
@@ -103,7 +103,7 @@ def state_rm(
     def confirm_rows(plan: Plan, record: Record) -> bool:
         return confirm(tuple((action.address, record[action.address]) for action in plan.actions))
 
-    return tuple(action.address for action in surgery.carry_out(orders, confirm_rows).actions)
+    return tuple(action.address for action in surgery.apply_orders(orders, confirm_rows).actions)
 
 
 def state_mv(
@@ -115,7 +115,7 @@ def state_mv(
     if forbidden is not None:
         message, hint = forbidden
         raise UsageError(message, hint=hint)
-    plan = surgery.carry_out([order], lambda plan, _record: confirm(_list_moves(plan)))
+    plan = surgery.apply_orders([order], lambda plan, _record: confirm(_list_moves(plan)))
     return _list_moves(plan)
 
 

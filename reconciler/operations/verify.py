@@ -315,7 +315,7 @@ def _find_unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerErr
     except RetryableError as error:
         return {cluster: error}
     except UserError:
-        pass  # each comparison reports this error
+        pass  # Each comparison reports this error.
     return {}
 
 

@@ -52,7 +52,7 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     try:
         reader = _open_csv(begun, _find_text_columns(begun.first))
         names = reader.schema.names
-        # The header is line 1, and a cell with line breaks counts as one line. Only `with` ends the reader's thread.
+        # Errors count the header as line 1, and a cell with line breaks as one. Only `with` ends the reader's thread.
         with reader:
             for rows in _number_rows(reader, source):
                 yield replace(rows, before=rows.before + 1, unit="line")
@@ -224,8 +224,8 @@ def _read_lines(source: Input) -> Iterator[bytes]:
         yield line
 
 
-# `records` are JSON lines, which `topic produce` reads. `values` has one value per line, empty if the value is absent.
-# `parquet` is a table of `RECORD_SCHEMA`.
+# `records` are JSON lines, which `topic produce` reads. `values` has one value per line, empty if absent. `parquet` is
+# a table of `RECORD_SCHEMA`.
 
 
 OutputFormat = Literal["records", "values", "parquet"]

@@ -56,11 +56,11 @@ def compute_key_partitions(keys: pa.Array, partitions: int) -> npt.NDArray[np.in
 def murmur2(keys: pa.Array) -> Words:
     """Return the murmur2 hash of each key, unsigned; undefined for absent keys."""
     starts, lengths, content = _lay_out(keys)
-    # Keys are sorted by length, so the keys that have a word at `index` are a slice at the end.
+    # Keys are sorted by length, so the keys that have a word at `index` are at the end.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     mixed = _SEED ^ lengths.astype(np.uint32)
-    # View a word at every byte without a copy. Four bytes of padding make the last words readable.
+    # `words` has the word at every byte, without a copy. Four bytes of padding make the last ones readable.
     words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
     whole = lengths // 4
     for index in range(int(whole[-_FEW]) if len(whole) >= _FEW else 0):
@@ -117,7 +117,7 @@ def split_by_partition(
     key or round robin; a missing time becomes `now_ms`.
     """
     chosen, records = _choose_partitions(batch, partitions, spread), batch
-    # A copy costs as much as hashing.
+    # Records in order are not copied, because a copy costs as much as hashing.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))
@@ -164,8 +164,8 @@ def _choose_partitions(
     return numbers
 
 
-# A record's frame has timestamp, lengths of key and value (-1 if absent), number of headers, key, value, and headers in
-# the same form. Frames are built by columns and hashed with xxh3.
+# A record is hashed as a frame: timestamp, lengths of key and value (-1 if absent), number of headers, key, value, and
+# headers in the same form. Frames are built by columns and hashed with xxh3.
 
 
 _MODULUS: Final = 1 << 128

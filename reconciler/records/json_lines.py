@@ -229,7 +229,7 @@ def to_key_texts(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         return _to_iso(column).cast(pa.binary())
-    # Many programs write NaN for a missing number.
+    # NaN becomes null, because many programs write it for a missing number.
     cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _to_python(column))
     return pa.array([None if cell is None else to_key_bytes(cell) for cell in cells], pa.binary())
 
@@ -380,10 +380,7 @@ def _parse_times(rows: Rows, name: str) -> pa.Array:
 
 
 def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` whose values are the non-empty lines. Errors name the line.
-
-    A null field means no key, or the current time.
-    """
+    """Yield batches of `INPUT_SCHEMA` whose values are the non-empty lines. Errors name the line."""
     gathered = _BatchBuilder(fields, source)
     for number, line in enumerate(lines, start=1):
         if not line.isspace():

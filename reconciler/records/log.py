@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # A digest has the sums Σh and Σ(offset)·h mod 2^128, where h is a 128-bit hash of a record's timestamp, key, value and
-# headers. Digests of parts can be shifted to other offsets and added.
+# headers. Digests of ranges can be shifted to other offsets and added.
 
 
 _MODULUS: Final = 1 << 128
@@ -192,7 +192,7 @@ class TopicLog(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """Topic id, if the platform has ids. A topic that is created again has another id."""
+        """Topic id; `None` if the platform has none. A topic that is created again has another id."""
         ...
 
     def check_shared(self) -> None:
@@ -274,11 +274,11 @@ class StagedSink(Protocol):
         ...
 
     def follow_source(self, source: ObservedSource) -> StagedSink:
-        """Return a sink for one round of copying that stores `source` with each publication."""
+        """Return a sink that stores `source` with each publication of one round."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write records that readers see only after `publish`."""
+        """Write records that readers see only after `publish`. If `at` is `None`, that assigns offsets."""
         ...
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
@@ -317,7 +317,7 @@ class TransactionalSink(Protocol):
         ...
 
     def follow_source(self, source: ObservedSource) -> TransactionalSink:
-        """Return a sink for one round of copying that stores `source` with each commit."""
+        """Return a sink that stores `source` with each commit of one round."""
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
@@ -357,7 +357,7 @@ class RekeySink(Protocol):
         ...
 
     def follow_source(self, source: ObservedSource) -> RekeySink:
-        """Return a sink for one round of copying that stores `source` with each commit."""
+        """Return a sink that stores `source` with each commit of one round."""
         ...
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
@@ -448,8 +448,8 @@ def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]
     return partitions
 
 
-# A truncated log continues under a later epoch. So two logs are equal below an offset if their last epochs below that
-# offset are equal and start at the same offset.
+# A truncated log continues under a later leader epoch. So two logs are equal below an offset if their last epochs below
+# that offset are equal and start at the same offset.
 
 
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."

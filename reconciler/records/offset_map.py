@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Only functions over columns import numpy.
+# Only functions over columns need numpy, so only they import it.
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500

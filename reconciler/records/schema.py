@@ -108,7 +108,7 @@ def match_names(pattern: str, full_names: Sequence[str]) -> list[str]:
         message = f"a regular expression of {len(pattern):,} characters"
         raise UserError(message, hint=f"It has at most {LONGEST_PATTERN:,}.")
     try:
-        pc.match_substring_regex(pa.array([""]), pattern)  # Reject a `)` that would end the group below.
+        pc.match_substring_regex(pa.array([""]), pattern)  # This rejects a `)` that would end the group below.
         is_match = pc.match_substring_regex(pa.array(full_names, pa.string()), rf"\A(?:{pattern})\z")
     except (pa.ArrowException, UnicodeEncodeError) as error:
         message = f"{pattern!r} is not a regular expression: {str(error).removeprefix('Invalid regular expression: ')}"
@@ -145,7 +145,8 @@ def _convert_column(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         times = column.cast(pa.timestamp(kind.unit))
         milliseconds = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-        # Times before 1970 must be negative, and `floor_temporal` overflows at the lowest time.
+        # The cast rounds toward zero, but earlier times than 1970 must stay negative. `floor_temporal` overflows at the
+        # lowest time.
         return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(milliseconds, -1), milliseconds)
     if pa.types.is_integer(kind):
         with suppress(pa.ArrowInvalid):

@@ -1,1 +1,1 @@
-"""State of a workspace: lockfile, lease, snapshots and journals."""
+"""State of a workspace: lockfile, lease, snapshots and journals. A `Record` has the last applied resources."""

@@ -27,7 +27,7 @@ from reconciler.runtime.effects import Effects, log_debug
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import explain_invalid, explain_invalid_json
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base, read_run_id
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base_record, read_run_id
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -180,7 +180,7 @@ class JournalContents:
 
     @property
     def next_seq(self) -> int:
-        """Number for the next object."""
+        """Sequence number of the next object."""
         return len(self.pages) + 1
 
     @property
@@ -328,7 +328,7 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
         except LostRaceError:
             pass
         except RetryableError:
-            # The store may still apply this write; the next attempt detects that.
+            # The store may still apply an unanswered write; the next attempt detects that.
             if attempt == _ATTEMPTS - 1 and not _is_filled(store, key):
                 raise
         else:
@@ -560,7 +560,7 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
             message = f"{store.url}/{key} exists already"
             raise UserError(message, hint="Every run has its own id: run the command again.") from error
         except RetryableError:
-            # After a lost response, the retry finds this body or writes it once.
+            # After a lost response, the next attempt finds this body or writes it.
             if not left:
                 raise
         else:
@@ -569,7 +569,7 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Record and unfinished actions of a run."""
+    """Recorded resources and unfinished actions of a run."""
 
     record: Record
     done: tuple[str, ...]
@@ -665,7 +665,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
 
 def read_run_with_journal(store: ObjectStore, file: RunFile) -> UnfinishedRun:
     """Return a run, open or closed, with its journal and initial record."""
-    base = read_base(store, file.base_serial, file.base_sha256)
+    base = read_base_record(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
     end = read_run_end(store, file.run)
     _check_not_cut(written, end)
@@ -715,7 +715,7 @@ def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: Obj
     return StateAdvance(serial, snapshot.serial, run.run, run.command, run.who, run.started)
 
 
-# Only a later commit proves that the lockfile is an old copy. A later snapshot may be uncommitted.
+# Only a later commit proves that a lockfile is an old copy. A later snapshot may be uncommitted.
 
 
 def explain_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
@@ -762,10 +762,10 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Read the open run's journal too: a run that only settles that run has no `run.json`."""
+    """Return the journal's last epoch: a run that only settles the open run has no `run.json`."""
     if lockfile.open_run is None:
         return 0
     try:
         return max((page.epoch for page in read_journal(store, lockfile.open_run.run).pages), default=0)
     except UserError:
-        return 0  # resuming the run reports the error
+        return 0  # Resuming the run reports its unreadable journal.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class LockfileMovedError(Exception):
-    """An earlier write of this process changed the state, so the prepared snapshot does not follow it."""
+    """An earlier write changed the state, so the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:
@@ -112,7 +112,7 @@ class Lease:
         self._current = taken
         self._sent = sent
         self._writing = threading.Lock()
-        self._committing = threading.Lock()  # acquired before `_writing`, which renewals need
+        self._committing = threading.Lock()  # Take this lock before `_writing`, which renewals take, too.
         self._lost: LeaseError | None = None
         self._trouble: str | None = None
         self._end_renewing: Callable[[], None] | None = None
@@ -193,11 +193,11 @@ class Lease:
         return await self._effects.run_blocking(lambda: self._commit(record, keep_unchanged, settles))
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
-        """Commit `record` and close the open run, but keep the lease. `None` keeps the state."""
+        """Commit `record`, close the open run, and keep the lease; return the serial. `None` keeps the state."""
         return await retry_until_answered(self._effects, lambda: self._finish(record, close_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
-        """Commit `record`, close the run and free the lease in one swap. `None` keeps the state.
+        """Commit `record`, close the run and free the lease in one swap; return the serial. `None` keeps the state.
 
         `keeps_run` leaves the run open, because actions remain.
 
@@ -227,7 +227,7 @@ class Lease:
             await self.release()
             return
         try:
-            if self._lost is None:  # one attempt, because the store may reject all writes
+            if self._lost is None:  # The lease is freed with one attempt, because the store may reject all writes.
                 await self._effects.run_blocking(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
@@ -255,7 +255,7 @@ class Lease:
             self._end_renewing = None
 
     async def _renew_forever(self, effects: Effects) -> None:
-        store = copy(self._store)  # a client that other requests cannot block
+        store = copy(self._store)  # Renewals use a client of their own, which other requests cannot block.
         pause = self.terms.renew_s
         while True:
             await effects.sleep(pause)
@@ -320,7 +320,7 @@ class Lease:
             lock.release()
 
     def _find_own_write(self, store: ObjectStore, after: Lockfile) -> StoredLockfile:
-        """A lockfile with this epoch can only come from this process."""
+        """Return this process's write: no other process writes with its epoch."""
         try:
             current = read_lockfile(store)
         except UserError as error:

@@ -128,10 +128,10 @@ class StoredLockfile:
 
 
 def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> StoredLockfile | None:
-    """Read the lockfile; `None` before the first apply."""
+    """Read the lockfile; `None` before the first apply. Reject one of another `owner`."""
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
-        stored = store.get(KEY)  # a concurrent first apply may have created the lockfile
+        stored = store.get(KEY)  # A concurrent first apply may have created the lockfile meanwhile.
         if stored is None:
             raise _lost_error(store)
     if stored is None:

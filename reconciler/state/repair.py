@@ -197,7 +197,7 @@ def _list_serials(rows: Sequence[SnapshotRow]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRun:
-    """A run whose work exists on the clusters but not in the record."""
+    """A run whose work exists on the clusters but not in the state."""
 
     run: str
     actions: tuple[str, ...]
@@ -327,7 +327,7 @@ async def _take_lease(
         version = await effects.run_blocking(lambda: store.swap(KEY, ours.to_bytes(), expected=held_file.version))
     except LostRaceError as error:
         if wanted.run is not None:
-            return None  # the named run renewed the lease: try again
+            return None  # The named run renewed its lease, so the caller tries again.
         current = await effects.run_blocking(lambda: read_lockfile(store))
         raise _alive_error(held_file.lockfile if current is None else current.lockfile) from error
     return Lease(store, effects, StoredLockfile(ours, version), sent=sent)
@@ -336,7 +336,7 @@ async def _take_lease(
 async def _free_lease(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
     async with lease:
         if before.open_run is not None:
-            with suppress(UserError):  # `UnlockResult.doubt` reports an unreadable journal
+            with suppress(UserError):  # `UnlockResult.doubt` reports an unreadable journal.
                 await take_over_journal(lease, effects, before.open_run.run)
         doubt = await effects.run_blocking(lambda: _find_unsettled_work(lease.store, before))
     return UnlockResult(
@@ -439,13 +439,13 @@ def plan_repair(
 
 
 def write_repair(store: ObjectStore, repair: Repair) -> str | None:
-    """Write the repair; return the key of the old lockfile's copy, if any.
+    """Write the repair; return the key of the old lockfile's copy, `None` if there was none.
 
     Raises:
         LeaseError: Another process wrote the lockfile.
     """
     if repair.abandoned_run is not None:
-        with suppress(UserError):  # an unreadable journal cannot be resumed either
+        with suppress(UserError):  # A run with an unreadable journal cannot be resumed, even if it stays open.
             close_journal(store, repair.abandoned_run, epoch=repair.lockfile.lease.epoch)
     if repair.body is not None and repair.lockfile.state is not None:
         store_snapshot(store, repair.lockfile.state.key, repair.body)
@@ -495,7 +495,7 @@ class _RepairPlanner:
             except UserError as error:
                 if self._choice.snapshot is None:
                     raise self._decision_error(self._last, base, error) from error
-                given_up = self._last  # choosing a snapshot abandons the run
+                given_up = self._last  # Choosing a snapshot abandons a run that cannot be resumed.
         is_over = opened is None or opened.written.is_closed
         rebuilt = opened if is_over and opened is not None and _adds_to_base(opened, base) else None
         state, body = self._next_state(base.snapshot, rebuilt)
@@ -547,7 +547,7 @@ class _RepairPlanner:
         if is_ended and not is_closed:
             message = f"the journal of run {last.run} is truncated: the run ended, and its journal does not record it"
             raise UserError(message, hint=RESTORE)
-        # `base` may contain all work of a closed run, and the snapshot on which the run began may be missing.
+        # `base` may contain all work of a closed run, and the snapshot on which that run began may be missing.
         if is_closed and not base.damaged and (base.is_older or is_ended or not _is_based_on(last.file, base)):
             return None
         unfinished = read_run_with_journal(self._store, last.file)

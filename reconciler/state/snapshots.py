@@ -100,7 +100,7 @@ def read_snapshot_at(store: ObjectStore, serial: int, *, current: Snapshot | Non
 
 
 def read_row_snapshot(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
-    """Read the snapshot of a row."""
+    """Read the snapshot of a row; reject another `lineage`."""
     snapshot = _read_parsed(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
@@ -109,7 +109,7 @@ def read_row_snapshot(store: ObjectStore, row: SnapshotRow, *, lineage: str | No
     return snapshot
 
 
-def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
+def read_base_record(store: ObjectStore, serial: int, sha256_: str) -> Record:
     """Read the record with this serial and digest; empty for serial 0."""
     if serial == 0:
         return {}
@@ -219,7 +219,7 @@ def _read_previous(store: ObjectStore, row: SnapshotRow) -> str | None:
     try:
         return _read_parsed(store, row.key).previous
     except UserError:
-        return None  # an uncommitted or damaged snapshot proves nothing
+        return None  # A damaged or uncommitted snapshot does not prove what it follows.
 
 
 def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
@@ -280,6 +280,6 @@ def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> 
                 if entry["address"].startswith(f"{kind}/")
             }
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
-            pass  # the full read below raises the error
+            pass  # Reading the whole snapshot below raises the error.
     record = read_snapshot_of(store, lockfile.lockfile).record
     return {address: recorded.incarnation for address, recorded in record.items() if address.startswith(f"{kind}/")}

@@ -19,7 +19,7 @@ from reconciler.applying.events import (
     ActionStarted,
     Approval,
     Event,
-    Execution,
+    JobExecution,
     LeaseLost,
     PlanMade,
     Progress,
@@ -308,7 +308,7 @@ EVENTS: tuple[Event, ...] = (
     ActionStarted(MIRROR, ADDRESS),
     Progress(MIRROR, 1_200_000, 4_100_000, 10, 40, 10.0, 24.2),
     Progress(MIRROR, 0, 0, 0, 0, 0.0),
-    ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, Execution("Spark local[*]", 12)),
+    ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, JobExecution("Spark local[*]", 12)),
     ActionDone("create:topic/west/a", Address("topic/west/a"), 0.1),
     ActionFailed("create:topic/west/[red]\x1b", Address("topic/west/b"), "no", "Mend it."),
     LeaseLost("run 7 took over"),
@@ -394,7 +394,7 @@ def test_in_a_pipe_there_is_at_most_a_line_every_few_seconds_but_failures_come_a
     ],
 )
 def test_in_a_pipe_a_job_says_what_it_moved(capsys: pytest.CaptureFixture[str], starting_s: float, said: str) -> None:
-    ran = Execution("Spark local[*]", 12, starting_s)
+    ran = JobExecution("Spark local[*]", 12, starting_s)
     LinePrinter(clock=lambda: 0.0).handle_event(ActionDone(MIRROR, ADDRESS, 12.3456, 336_776, 30 * 2**20, ran))
     assert capsys.readouterr().err == f"✓ {MIRROR}: 336,776 records, 30 MiB {said}, Spark local[*], 12 tasks\n"
 

@@ -22,7 +22,7 @@ from reconciler.manifests.yaml_documents import parse_yaml
 
 
 def after(file: EditedFile) -> str:
-    return "".join(text for _, text in file.pieces)
+    return "".join(text for _, text in file.texts)
 
 
 def setting(text: str, path: tuple[str | int, ...], value: Any) -> str:

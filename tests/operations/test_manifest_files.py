@@ -52,7 +52,7 @@ def test_what_init_makes_names_schemas_that_it_follows(made: Bench) -> None:
 def test_the_first_document_can_go_and_leaves_no_second_line_of_a_schema(made: Bench) -> None:
     documents = EditedFile((made.invocation.cwd / "manifests/example.yaml").read_text())
     documents.remove_document(0)
-    assert "".join(after for _, after in documents.pieces).count("# yaml-language-server") == 2
+    assert "".join(after for _, after in documents.texts).count("# yaml-language-server") == 2
 
 
 def test_settings_of_vs_code_name_the_schema_and_the_files_and_replace_no_others(bench: Bench) -> None:

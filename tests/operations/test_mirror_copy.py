@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, Execution
+from reconciler.applying.events import ActionDone, JobExecution
 from reconciler.errors import InterruptedRunError, MissingSparkError, PartialError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
@@ -227,7 +227,7 @@ def test_a_first_mirror_that_is_small_needs_no_java(linked: Bench, count: int) -
     assert engine_planned(linked) == "in process"
     assert linked.with_(environ=NO_JAVA).apply().verdict is None
     (copied,) = (each for each in linked.events if isinstance(each, ActionDone) and each.id == f"mirror:{MIRROR}")
-    assert (copied.records, copied.ran) == (count, Execution("in process") if count else Execution())
+    assert (copied.records, copied.ran) == (count, JobExecution("in process") if count else JobExecution())
     assert linked.events[-1].ran == copied.ran
     assert differences(linked) == set()
 

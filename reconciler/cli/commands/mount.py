@@ -127,7 +127,7 @@ def release_command(
     """Take a topic from a lost cluster; records that the cluster did not upload are lost. For emergencies."""
     from reconciler.cli.json.mounts_json import MOUNT_RELEASE
     from reconciler.cli.text.mounts_text import format_release, format_release_result
-    from reconciler.operations.clusters.mounts import ReleaseRequest, release_topic
+    from reconciler.operations.clusters.mounts import ReleaseRequest, release_topic_ownership
     from reconciler.operations.steps.runner import Stop
 
     def confirm(release: Release) -> bool:
@@ -135,7 +135,7 @@ def release_command(
 
     stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.forward_signals(stop, patience_s=signals.RUN_PATIENCE_S):
-        done = release_topic(by_state.build_site_options(files, place), request, confirm=confirm, stop=stop)
+        done = release_topic_ownership(by_state.build_site_options(files, place), request, confirm=confirm, stop=stop)
     print_result(form, lambda: format_release_result(done), lambda: MOUNT_RELEASE.build_row(done))
 
 

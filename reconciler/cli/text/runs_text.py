@@ -10,7 +10,7 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     Alike,
-    Execution,
+    JobExecution,
     LeaseLost,
     Progress,
     ResultMissing,
@@ -146,11 +146,11 @@ def format_action_done(event: ActionDone) -> Line:
     return make_line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {format_elapsed(event.seconds)}{start}{rate}{ran}")
 
 
-def _compute_rate(amount: int, seconds: float, ran: Execution) -> int:
+def _compute_rate(amount: int, seconds: float, ran: JobExecution) -> int:
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
-def format_execution(ran: Execution) -> str:
+def format_execution(ran: JobExecution) -> str:
     """Format where tasks ran: `Spark local[*], 12 tasks`."""
     return f"{ran.engine}, {pluralize(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 

@@ -58,7 +58,7 @@ def open_output(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterato
         with stream:
             yield stream
     except OSError as error:
-        # The `OSError` of a failed write does not name the file.
+        # A failed write's `OSError` does not name the file.
         error.filename = error.filename or str(options.output)
         raise
 
@@ -76,7 +76,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """A kernel lock is released when the process dies."""
+    """Take a kernel lock, which ends with the process."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -279,7 +279,7 @@ class TopicReader:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    # A group that read uncommitted records keeps its offset.
+                    # A group that has read uncommitted records keeps its offset.
                     self.progress.record_written(place, min(at[place], offsets.end))
             if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
@@ -439,7 +439,7 @@ def _open_tracker(
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = require_groups(source.provider)
     group = groups.find_platform_name(options.group)
-    # Let brokers reject an invalid group before records are written.
+    # Brokers reject an invalid group before records are written.
     groups.commit(group, {})
     is_whole = options.output_format == "parquet"
     return OffsetTracker(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)

@@ -13,7 +13,7 @@ from reconciler.operations.clusters.mounts import (
     get_storage_url,
     query_clusters,
     read_cluster_names,
-    replace_cluster_ids,
+    replace_cluster_ids_with_names,
 )
 from reconciler.operations.steps.observe import absent_cluster_error
 from reconciler.operations.steps.orders import OrderResult, OrderRun
@@ -101,7 +101,7 @@ def migrate_topics(
         refused=choice.refused,
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()
     locations = {
         address: order.source.location or _find_detached_location(site, address)
         for address, order in orders.items()
@@ -164,7 +164,7 @@ class _TopicChoice:
         hint = error.hint
         if begun is not None and "cancel" in begun.legal:
             hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
-        return OwnershipLostError(replace_cluster_ids(self.site, error.message), hint=hint)
+        return OwnershipLostError(replace_cluster_ids_with_names(self.site, error.message), hint=hint)
 
     def _choose_candidates(self) -> dict[Address, _Candidate]:
         chosen: dict[Address, dict[str, _Candidate]] = {}
@@ -303,7 +303,7 @@ class _TopicChoice:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
-        # Query other clusters last, because unreachable ones answer late.
+        # Other clusters are queried only if needed, because unreachable ones answer late.
         names = [cluster] if is_here else sorted(self.site.clusters)
         begun = self._find_mount_in_progress(register.location, names) if register.state == "claimed" else None
         owner = read_cluster_names(self.site, names).get(register.owner or "") if begun is None else begun.cluster

@@ -134,7 +134,7 @@ class MountStatus:
 
 
 def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
-    """Return recorded migrations, or only the one with this id."""
+    """Return recorded migrations, of one id or cluster if given."""
     site = reach.open_site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
@@ -192,7 +192,7 @@ def _read_migrations(
 
 
 def _replace_ids_in_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:
-    waits = tuple(replace_cluster_ids(site, wait) for wait in underway.migration.waits)
+    waits = tuple(replace_cluster_ids_with_names(site, wait) for wait in underway.migration.waits)
     return replace(underway, migration=replace(underway.migration, waits=waits))
 
 
@@ -266,7 +266,7 @@ class MountRow:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """An unreadable register in object storage, so that the owner of its topic is unknown."""
+    """An unreadable register in object storage; its topic's owner is unknown."""
 
     storage: str
     key: str
@@ -364,8 +364,8 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
     return {cluster_id: name for name, ids in ids_by_name.items() for cluster_id in ids}
 
 
-def replace_cluster_ids(site: Site, text: str) -> str:
-    """Replace cluster ids in a text by names, if reachable."""
+def replace_cluster_ids_with_names(site: Site, text: str) -> str:
+    """Replace the ids of reachable clusters in a message by names."""
     if not _CLUSTER_ID.search(text):
         return text
     names = read_cluster_names(site, site.clusters)
@@ -445,7 +445,7 @@ def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
     return tuple(sorted(merged.values(), key=lambda row: (row.location, row.storage)))
 
 
-# Only the user knows whether an owner is gone.
+# Only the user knows whether the owner of a topic still exists.
 
 
 _VERB: Final = "release"
@@ -473,10 +473,10 @@ class Release:
     clusters: tuple[str, ...]
 
 
-def release_topic(
+def release_topic_ownership(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Remove a topic's owner. Any cluster can mount it then. `allow` must name the topic."""
+    """Remove a topic's owner, so that any cluster can mount it. `allow` must name the topic."""
     site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
@@ -581,7 +581,7 @@ def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
         yield
     except NotAuthorizedError:
         raise
-    # Only authorized callers may see the location.
+    # Unauthorized callers must not see the location.
     except UserError as error:
         explanation = None if _topic_exists(site, topic) else _explain_missing_topic(site, topic)
         if explanation is None:

@@ -42,7 +42,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply one order to a namespace. If a part is rejected, nothing changes."""
+    """Apply one change to a namespace. If a part of it is rejected, nothing changes."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
@@ -69,7 +69,7 @@ def change_namespace(
         confirm=None if confirm is None else lambda plan: confirm(_warn_of_groups(plan, provider)),
         is_dry_run=is_dry_run,
         names_parts=isinstance(order, CreateNamespaceOrder | MoveTopicsOrder),
-    ).carry_out()
+    ).execute_orders()
     return replace(result, plan=_warn_of_groups(result.plan, provider)) if is_dry_run else result
 
 

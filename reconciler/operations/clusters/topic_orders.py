@@ -24,7 +24,7 @@ def change_topic(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply one order to a topic, without the state.
+    """Create or alter a topic, without the state.
 
     The next plan reports a new topic as unmanaged, and changed configs as drift.
     """
@@ -40,7 +40,7 @@ def change_topic(
         confirm=confirm,
         is_dry_run=is_dry_run,
         names_parts=not is_new,
-    ).carry_out()
+    ).execute_orders()
 
 
 def delete_topics(
@@ -64,4 +64,4 @@ def delete_topics(
         allow=tuple(map(check_allowance, allow)),
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()

@@ -161,7 +161,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
         namespaces = (address_of("namespace", cluster, tier) for tier in tiers)
         observed = provider.observe(Scope((cluster_address(cluster), topic, mirror, *namespaces)))
         if topic not in observed and mirror not in observed:
-            provider.open_log(topic)  # Raises an error if the caller may not know that the topic exists.
+            provider.open_log(topic)  # `open_log` raises an error if the caller may not know that the topic exists.
     for address in (topic, mirror):
         if address in observed:
             hidden = observed[address].hidden

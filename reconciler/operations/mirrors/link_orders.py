@@ -55,7 +55,7 @@ def create_links(
         refused=refused,
         is_dry_run=is_dry_run,
         names_parts=True,
-    ).carry_out()
+    ).execute_orders()
 
 
 def order_links(
@@ -66,9 +66,9 @@ def order_links(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Apply an order to each link that the arguments name.
+    """Apply a change to each link that the arguments name.
 
-    `order` receives the address, and whether it was typed in full.
+    `order` builds it from the address, and whether that was typed in full.
     """
     check_link_arguments(texts)
     site = emergency.open_site()
@@ -80,7 +80,7 @@ def order_links(
         orders={address: order(address, is_named) for address, is_named in chosen.items()},
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()
 
 
 def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:

@@ -66,7 +66,7 @@ def change_roles(
         orders=orders,
         confirm=confirm,
         is_dry_run=options.is_dry_run,
-    ).carry_out()
+    ).execute_orders()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def create_mirrors(
             for mirror in names
         },
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()
 
 
 def delete_mirrors(
@@ -125,4 +125,4 @@ def delete_mirrors(
         allow=tuple(map(check_allowance, allow)),
         confirm=confirm,
         is_dry_run=is_dry_run,
-    ).carry_out()
+    ).execute_orders()

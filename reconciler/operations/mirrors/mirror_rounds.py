@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.applying.events import NO_EXECUTION, Execution
+from reconciler.applying.events import NO_EXECUTION, JobExecution
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# A listing returns a mark per topic. A mirror is due if its own or its source's mark changed since the last copy.
+# A topic's mark changes with its records. A mirror is due if its own or its source's mark changed since the last copy.
 
 
 JOB: Final = "mirror"
@@ -70,8 +70,8 @@ class CompleteMarks:
         rows = require_job_links(provider).load_job_rows(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
-    def find_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
-        """Compare stored with current marks; return the partitions to copy."""
+    def find_mirror_change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> MirrorChange:
+        """Return the partitions whose marks changed since the last copy. `own` is the mirror's mark, if any."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _compute_fingerprint(mirror, source.topic)
         if not is_followed:
@@ -108,7 +108,7 @@ class CompleteMarks:
                 marks[str(number)] = [mark, None]
         self._new_rows[mirror.name] = [fingerprint, marks]
 
-    def keep_unread(self, mirror: ObservedMirror) -> None:
+    def keep_unread_marks(self, mirror: ObservedMirror) -> None:
         """Keep the stored marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
@@ -246,7 +246,7 @@ class PassResult:
     is_stopped: bool = False
     left: Mapping[str, int] = field(default_factory=dict)
     """Number of mirrors that were not copied, by state."""
-    ran: Execution = NO_EXECUTION
+    ran: JobExecution = NO_EXECUTION
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
     """Links of other workspaces, with the owner, and the work left to the owner or the reason."""
 
@@ -422,7 +422,7 @@ class MirrorRounds:
             if is_due and is_wanted(address_of("mirror", name, mirror.name)):
                 chosen.append(mirror)
             else:
-                self._marks_by_cluster[name].keep_unread(mirror)
+                self._marks_by_cluster[name].keep_unread_marks(mirror)
         links = {link.name: link for link in require_links(provider).list_links()}
         used = sorted({mirror_seen.link for mirror_seen in chosen} & links.keys())
         return _ClusterMirrors(tuple(chosen), {name: links[name] for name in used}, left, hidden)
@@ -456,7 +456,7 @@ class MirrorRounds:
             )
             hint = "Fail over to keep what the mirror has; it is FAILED once its link has waited for it long enough."
             return MirrorView(mirror, None, own, None, UserError(message, hint=hint), is_gone=True)
-        change = self._marks_by_cluster[mirror.cluster].find_change(mirror, source, own)
+        change = self._marks_by_cluster[mirror.cluster].find_mirror_change(mirror, source, own)
         return MirrorView(mirror, source, own, change)
 
     def _copy_due_mirrors(
@@ -476,7 +476,7 @@ class MirrorRounds:
         mirror, remembered = view.mirror, self._marks_by_cluster[view.mirror.cluster]
         error = view.error if outcome is None else outcome.error
         if view.source is None or view.change is None:
-            remembered.keep_unread(mirror)
+            remembered.keep_unread_marks(mirror)
         else:
             is_complete = outcome is None or (outcome.error is None and outcome.copy.is_whole)
             remembered.store(mirror, view.source, view.own, changed=view.change.only, is_complete=is_complete)

@@ -65,7 +65,7 @@ def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
 
 
 def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the source cluster's id if it changed since the link's creation."""
+    """Return the source cluster's id if it changed since the link's creation, or `None`."""
     link = next((link for link in require_links(site.providers[cluster]).list_links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
         return None

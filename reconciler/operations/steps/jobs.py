@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.engine import choose_lane, is_job_lane
-from reconciler.applying.events import Execution, Progress
+from reconciler.applying.events import JobExecution, Progress
 from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
 from reconciler.lifecycles import UNMOUNT
@@ -81,9 +81,9 @@ class SparkJobs:
         self._is_over.set()
         if spark is not None:
             self._to_cancel.put(None)
-            self._end_session(spark)
+            self._stop_spark(spark)
 
-    def _end_session(self, spark: RunningSpark) -> None:
+    def _stop_spark(self, spark: RunningSpark) -> None:
         if not self._is_stopped:
             spark.stop()
             return
@@ -157,12 +157,12 @@ class SparkJobs:
 
         return Engine(lambda: self.get_session().session, lambda: self._is_stopped, self._spec.in_process_limit)
 
-    def get_execution(self, engine: Engine) -> Execution:
+    def get_execution(self, engine: Engine) -> JobExecution:
         """Return where an engine's tasks ran so far."""
         used = engine.used
         if used.spark_tasks:
-            return Execution(self._spec.name, used.spark_tasks, used.starting_s)
-        return Execution(IN_PROCESS if used.in_process else "")
+            return JobExecution(self._spec.name, used.spark_tasks, used.starting_s)
+        return JobExecution(IN_PROCESS if used.in_process else "")
 
     def _run_transition(
         self, engine: Engine, action: Transition, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
@@ -225,10 +225,10 @@ class SparkJobs:
         """Return the numbers of maintenance tasks in Spark and in this process."""
         return self.shared_engine.used.spark_tasks, self.shared_engine.used.in_process
 
-    def get_execution_since(self, before: tuple[int, int]) -> Execution:
+    def get_execution_since(self, before: tuple[int, int]) -> JobExecution:
         """Return where maintenance ran since `before`, a result of `count_tasks`."""
         spark, local = (now - then for now, then in zip(self.count_tasks(), before, strict=True))
-        return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
+        return JobExecution(self._spec.name, spark) if spark else JobExecution(IN_PROCESS if local else "")
 
     def build_copier(self, engine: Engine | None = None) -> Copier:
         """Return a copier of mirrors, by default with the shared engine."""
@@ -241,7 +241,7 @@ class SparkJobs:
         engine = self.shared_engine
         stored_bytes = sum(item.bytes for item in work)
         if engine.needs_spark(stored_bytes):
-            # report missing PySpark before the import fails
+            # Starting Spark reports a missing PySpark before the import fails.
             engine.start_spark(stored_bytes)
             from reconciler.jobs.compaction import run_in_spark
 
@@ -300,9 +300,9 @@ class SparkJobs:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 self._start_results.put(error)
 
-        # A start cannot be cancelled, and a stop does not wait: the JVM ends with this process's stdin.
+        # A stop does not wait for Spark's start, which cannot be cancelled: the JVM ends with this process's stdin.
         news: RunningSpark | Exception | None = None
-        # An earlier stop may have sent its one message to another thread.
+        # Another thread may have taken the only message of an earlier stop.
         if not self._is_stopped:
             threading.Thread(target=start, name="spark", daemon=True).start()
             news = self._start_results.get()

@@ -119,7 +119,7 @@ def write_offsets(
         count += outcome.is_changed
         if outcome.own:
             in_use[f"group {name}"] = _own_offsets_error(outcome.own)
-            # Retry in each pass, until the group's own topic is deleted.
+            # Each pass retries the group until its own topic is deleted.
             continue
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
@@ -333,7 +333,7 @@ class LinkPass:
 def sync_links(
     link_pass: LinkPass, driver: TransitionDriver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
-    """Sync selected links except groups, and yield the results."""
+    """Sync selected links except groups, and yield the results. `driver` continues transitions."""
     links = require_job_links(link_pass.providers[link_pass.cluster])
     every, version = links.list_links(), ""
     mirrors: Sequence[ObservedMirror] | None = None
@@ -341,7 +341,7 @@ def sync_links(
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # Read the version first, so that the next pass notices concurrent changes.
+            # The version is read before the mirrors, so that the next pass notices concurrent changes.
             version = (
                 links.syncs.read_metadata_version()
                 if any(every_link.status is not LinkStatus.PAUSED for every_link in every)

@@ -47,7 +47,7 @@ def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Versions of source groups that are synced."""
+    """Versions of synced source groups, valid for the mirrors and filters in `of`."""
 
     of: Hashable = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class LinkMemory:
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
-    _settled_worlds: dict[tuple[str, str], Hashable] = field(default_factory=dict)
+    _settled_versions: dict[tuple[str, str], Hashable] = field(default_factory=dict)
     _messages: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
@@ -74,13 +74,13 @@ class LinkMemory:
         """Make a failed task due again."""
         self._last_run_ms.pop((link_id, task), None)
 
-    def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Return whether a task is complete for `world`, the versions of both clusters."""
-        return self._settled_worlds.get((link_id, task)) == world
+    def is_settled(self, link_id: str, task: str, versions: Hashable) -> bool:
+        """Return whether a task is complete for these versions of both clusters."""
+        return self._settled_versions.get((link_id, task)) == versions
 
-    def record_settled(self, link_id: str, task: str, world: Hashable) -> None:
-        """Record that a task is complete for `world`, the versions of both clusters."""
-        self._settled_worlds[link_id, task] = world
+    def record_settled(self, link_id: str, task: str, versions: Hashable) -> None:
+        """Record that a task is complete for these versions of both clusters."""
+        self._settled_versions[link_id, task] = versions
 
     def is_new_message(self, link_id: str, task: str, message: str) -> bool:
         """Store a task's error message, empty without error; return whether it changed."""
@@ -104,7 +104,7 @@ LIVE_STATES = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAIL
 
 @dataclass(frozen=True)
 class LinkView:
-    """A link at its destination, at `now_ms`."""
+    """A link with both clusters and its mirrors, at `now_ms`."""
 
     link: ObservedLink
     mirrors: tuple[ObservedMirror, ...]
@@ -337,7 +337,7 @@ class TroubleJudgement:
 
 
 def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> TroubleJudgement:
-    """Judge a mirror's error, given the recorded one. Each code is recorded once."""
+    """Judge a mirror's error, given the recorded one or `None`. Each code is recorded once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:

@@ -174,7 +174,7 @@ def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> T
         case _ if is_gone:
             return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, error.message, now_ms)
         case ProducerFencedError():
-            # Another process copies the mirror.
+            # A fenced producer means that another process copies the mirror.
             return None
         case UserError():
             return Trouble(RECORDS_REFUSED, error.message, now_ms)
@@ -197,7 +197,7 @@ def is_source_denied(mirror: ObservedMirror) -> bool:
 def record_mirror_trouble(
     links: LinksByJobs, mirror: ObservedMirror, trouble: Trouble | None, *, retry_ms: int, now_ms: int
 ) -> None:
-    """Record or clear a mirror's error. A permanent error, or the link's time-out, makes the mirror FAILED."""
+    """Record a mirror's error, or clear it (`None`). A permanent one, or `retry_ms`, makes the mirror FAILED."""
     if trouble is None:
         if mirror.trouble is not None and not is_source_denied(mirror):
             links.record_trouble(mirror.name, None)

@@ -181,9 +181,9 @@ class Unmount(_MountJobRun):
         mounts, move = self.means.by_jobs, self._load_or_begin()
         archive = self.means.open_archive(move.location)
         topic, done = mounts.read_topic(move.topic), None
+        # After the cut-over, a topic with another id was created by a broker for a producer.
         if topic is not None and topic.id != move.topic_id and move.state is _S.CUT_OVER:
             topic = None
-        # A broker may have created the topic again for a producer.
         if topic is None and move.state is not _S.CUT_OVER:
             raise self._missing_error(move)
         if topic is not None:
@@ -196,7 +196,6 @@ class Unmount(_MountJobRun):
             except LeaseError:
                 raise
             except Exception as error:
-                # Accept producers after any error.
                 self._accept_producers(move, error)
                 raise
             self._delete_topic(move)
@@ -228,13 +227,13 @@ class Unmount(_MountJobRun):
         from reconciler.jobs.archive import archive_while_written
 
         log = self.means.open_log(self.mounting.cluster, move.topic)
-        move = self._open_archive(move, archive, topic, log)
+        move = self._start_archive(move, archive, topic, log)
         records, stored, _ = archive_while_written(self._build_archive_job(move, archive, topic, log))
         self.means.may_go_on()
         self._store_move(replace(move, state=_S.PREPARED))
         return JobResult(records, stored, physical_name=move.location)
 
-    def _open_archive(self, move: MountJob, archive: Archive, topic: ArchivableTopic, log: TopicLog) -> MountJob:
+    def _start_archive(self, move: MountJob, archive: Archive, topic: ArchivableTopic, log: TopicLog) -> MountJob:
         from reconciler.archives.archive import begin_archive
         from reconciler.archives.storage import create_storage
 
@@ -256,7 +255,7 @@ class Unmount(_MountJobRun):
         from reconciler.records.log import find_changed_partitions
 
         mounts, log = self.means.by_jobs, self.means.open_log(self.mounting.cluster, move.topic)
-        move = self._open_archive(move, archive, topic, log)
+        move = self._start_archive(move, archive, topic, log)
         done = archived(self._build_archive_job(move, archive, topic, log))
         live_topic = mounts.read_topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
@@ -275,7 +274,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """Accept producers again only if the deletion was rejected: after other errors, it may still happen."""
+        """Accept producers again only if the deletion was rejected. After other errors, it may still happen."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:
@@ -525,7 +524,6 @@ class Relocation:
         except LeaseError:
             raise
         except Exception as error:
-            # Accept producers after any error.
             try:
                 self.means.by_jobs.accept_producers(move.old_id)
             except ReconcilerError as also:

@@ -131,7 +131,7 @@ def measure(
     optional: Collection[str] = (),
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
-    """Measure topics and their groups. Omit unmeasurable topics.
+    """Measure topics, and with `with_groups` their groups. Omit unmeasurable topics.
 
     `wanted` maps topics to times that split their size by age. Committed offsets are read of topics in `committed`.
     Clusters in `optional` may fail.
@@ -172,7 +172,7 @@ def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callab
 def measure_on_cluster(
     provider: Provider, wanted: Cuts, committed: Collection[Address], *, with_groups: bool, is_optional: bool
 ) -> Measures:
-    """Measure topics of one cluster, as `measure` does."""
+    """Measure topics of one cluster, as `measure` does. An optional cluster may fail."""
     try:
         sizes = provider.measure_topics(list(wanted), wanted)
     except (RetryableError, UserError):
@@ -226,7 +226,7 @@ def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
 
 
 def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
-    """Build the error for a cluster that does not exist at its location, which may be misspelt."""
+    """Build the error for a missing cluster, whose location may be misspelt."""
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
@@ -276,7 +276,7 @@ def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Addres
 
 
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
-    """Build the error for a recorded cluster that does not exist at its location."""
+    """Build the error for a recorded cluster that does not exist."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.find_relative_root(name)
     if root is not None:
@@ -534,12 +534,12 @@ class _StorageIndex:
             and address not in self._seen.hidden
             and (address in self._desired or cluster_of(address) in self._moved_clusters)
         ]
-        spoken = {get_mounted_topic(mounting) for mounting in mountings.values()}
+        mounted_topics = {get_mounted_topic(mounting) for mounting in mountings.values()}
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
-            # The state may record unmounts that are not in the files.
-            spoken |= {get_mounted_topic(last) for last in unmounted}
+            # The state may have unmounts that the files lack.
+            mounted_topics |= {get_mounted_topic(last) for last in unmounted}
         for address in gone:
             cluster = cluster_of(address) or ""
             if not self._has_storage(cluster):
@@ -547,9 +547,9 @@ class _StorageIndex:
             identity, listed = self._seen.identities.get(cluster), self._list_registers(cluster)
             if identity is None or isinstance(listed, UserError):
                 continue
-            lies = self._find_location(address, identity.cluster_id, listed)
-            if lies is not None and (address not in spoken or isinstance(lies, RemountedTopic)):
-                yield address, lies
+            location = self._find_location(address, identity.cluster_id, listed)
+            if location is not None and (address not in mounted_topics or isinstance(location, RemountedTopic)):
+                yield address, location
 
     def _is_missing(self, address: Address) -> bool:
         observed, last = self._seen.inventory.get(address), self._record.get(address)
@@ -569,7 +569,7 @@ class _StorageIndex:
         made = [register for register in listed if register.location.rpartition("/")[0] == f"{name}/{in_storage}"]
         if not made:
             return None
-        # Locations that jobs create end with topic ids, which have no order.
+        # Locations that jobs create end with topic ids instead of revisions. Ids have no order.
         is_by_jobs = in_storage != cluster_id
         last = max(
             made, key=lambda register: register.at_ms or 0 if is_by_jobs else int(register.location.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Plan and execute the orders of a command."""
+"""Plan and execute orders: changes that a command requests without manifests, such as `topic create`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
-    """Plan orders that change only the record."""
+    """Plan orders that change only the state."""
     return require_executable(
         planner.assess_draft(
             planner.decide_actions({}, record, {}, request=_build_plan_input(invocation, orders, {})), {}
@@ -95,7 +95,7 @@ def plan_orders(
 ) -> Plan:
     """Plan orders for the clusters of `read`. Rejected orders are errors of the plan.
 
-    `allow` lifts guards, as `VERB:ADDR`.
+    `allow` overrides guards, as `VERB:ADDR`.
     """
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
@@ -213,14 +213,14 @@ _GUARD_HINTS: Final[Mapping[str, str]] = {
     "nested": "Delete those first, or all of it: --recursive",
     "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
 }
-"""Hints for guards that no `--allow` lifts. `{}` is the address."""
+"""Hints for guards that `--allow` cannot override. `{}` is the address."""
 
 _WITH_STATES: Final = frozenset({"mirror", "link"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult:
-    """Plan and results of a command's orders."""
+    """Plan and results of changes that a command requested."""
 
     command: str
     noun: str
@@ -279,12 +279,12 @@ class OrderRun:
     is_dry_run: bool = False
     names_parts: bool = False
 
-    def carry_out(self) -> OrderResult:
+    def execute_orders(self) -> OrderResult:
         """Execute all orders."""
         failed = {**self.refused, **self._find_unreachable_resources()}
         unread: dict[str, ReconcilerError] = {}
         plan = self._plan_orders(self.emergency.read_snapshot(self.site), failed, unread)
-        failed.update(_find_unrestorable(self.site, plan))
+        failed.update(_find_unrestorable_topics(self.site, plan))
         plan = self._add_errors(plan, failed)
         ready = {action.id: action for action in self._list_executable_actions(plan, failed)}
         if self.is_dry_run or not ready:
@@ -523,7 +523,7 @@ def observe_for_orders(
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
     unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
-    return OrderObservation(left, unread, unneeded, _find_detached(site, orders) if has_costs else {})
+    return OrderObservation(left, unread, unneeded, _find_detached_topics(site, orders) if has_costs else {})
 
 
 def _may_delete_topics(order: Order) -> bool:
@@ -531,7 +531,7 @@ def _may_delete_topics(order: Order) -> bool:
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
 
-def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
+def _find_detached_topics(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
     names: dict[str, list[str]] = {}
     for order in orders:
         if isinstance(order, CreateTopicOrder | CreateMirrorOrder):
@@ -615,7 +615,7 @@ def _list_link_scope(
     cluster = cluster_of(order.link) or ""
     yield from (cluster_address(cluster), _make_link_pattern(cluster))
     if isinstance(order, DeleteLinkOrder) and order.is_forced:
-        # A failover loses records that only its source has, so mirrors' sources are read.
+        # A forced deletion loses records that only the mirrors' sources have, so the sources are read.
         resources = (seen.resource for seen in observed.values())
         for mirror in (resource for resource in resources if isinstance(resource, MirrorTopic)):
             if link_of(mirror) == order.link:
@@ -668,7 +668,7 @@ def _read_final_state(seen: Observed | None) -> str | None:
     return None if seen is None else seen.state
 
 
-def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
+def _find_unrestorable_topics(site: Site, plan: Plan) -> Iterator[tuple[Address, ReconcilerError]]:
     moves = [action for action in plan.actions if isinstance(action, Transition) and action.verb == RESTORE]
     restores = [move.after for move in moves]
 

@@ -143,13 +143,13 @@ class RecordedState:
 
     @property
     def record(self) -> Record:
-        """Record, including results in the open run's journal."""
+        """Last applied resources, including results that only the open run's journal has."""
         if self.unfinished is not None:
             return self.unfinished.compute_progress().record
         return self.snapshot.record if self.snapshot else {}
 
     def settle(self, seen: ObservedClusters) -> Record:
-        """Return the record, including observed results of actions in doubt."""
+        """Return `record` with the results of actions in doubt that `seen` shows."""
         if self.unfinished is None:
             return self.record
         ended = []

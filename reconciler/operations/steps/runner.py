@@ -58,9 +58,7 @@ def run_under_lease(
     """Run the actions that `decide` returns under the lease. If `decide` raises, release the lease.
 
     Without `keeps_state`, the run uses an empty state in memory and writes no owner marks.
-
-    Raises:
-        IncompleteError: An earlier run cannot be settled, or the state cannot be written.
+    Raises the errors of `Run.run`.
     """
     effects = ThreadEffects(wish.options.parallelism)
     ownership = OwnershipMarker(site)
@@ -114,7 +112,7 @@ class OwnershipMarker:
             if todo.plan is not None:
                 taken = {**{name: {} for name in new}, **_find_keys_to_take(todo)}
                 try:
-                    # New clusters come last, so that none is created if another refuses.
+                    # Marking a new cluster creates it, so it comes last, after all other clusters accepted their marks.
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
@@ -146,7 +144,7 @@ class OwnershipMarker:
         except UnansweredError:
             raise
         except RetryableError:
-            # Nothing was written, so `write_recorded_marks` can skip the cluster.
+            # No mark was written, so `write_recorded_marks` can skip the cluster.
             self._written[cluster] = keep
             raise
         except UserError as error:
@@ -248,7 +246,7 @@ _POLL_S: Final = 0.2
 class Stop:
     """A stop request. Thread-safe and signal-safe.
 
-    A queue is used, because the lock of an event could deadlock in a signal handler.
+    It uses a queue, because an event's lock could deadlock in a signal handler.
     """
 
     def __init__(self) -> None:
@@ -283,7 +281,7 @@ class Stop:
 
     @contextmanager
     def call_on_stop(self, end: Callable[[], None]) -> Iterator[None]:
-        """In the block, call `end` on a stop request, or at once after an earlier one."""
+        """In the block, call `end` on a stop request; at once if it came earlier."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -303,7 +301,7 @@ def stop_jobs_on_request(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
         except Exception as error:  # noqa: BLE001 - errors of stopped jobs are ignored
             failed = error
     if jobs.is_stopped:
-        # After a stop, a returned result may be incomplete.
+        # Stopped jobs may return incomplete results.
         raise InterruptedRunError("Interrupted", hint="Nothing was changed") from failed
     if failed is not None:
         raise failed
@@ -429,7 +427,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def summarize_errors(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return one error for all failed orders, or `None`. `errors` has an entry per order."""
+    """Return one error for all failed orders, or `None`. `errors` has an entry per order, `None` for success."""
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:
         return failed[0] if failed else None

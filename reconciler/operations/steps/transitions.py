@@ -309,8 +309,8 @@ def broken_reversal_error(mirror: ObservedMirror, peer: ObservedMirror) -> UserE
     return UserError(message, hint=f"Let {mirror.name} take records again with: reconciler mirror failover {address}")
 
 
-# Each step is stored on its cluster before the next, so any process can continue, and concurrent ones notice each
-# other. The two sides are never writable at once.
+# Each step is stored on its cluster before the next. So any process can continue, and concurrent ones notice each
+# other. Mirror and source are never writable at the same time.
 
 
 _M = MirrorStatus
@@ -346,7 +346,7 @@ class TransitionDriver:
         return check_stopping_verb(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
-        """Swap the roles of a mirror and its source without loss; return the new mirror."""
+        """Swap the roles of a mirror and its source without loss; return the new mirror, paused if `is_paused`."""
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._get_links(cluster)
         mirror = links.read_mirror(full_name)
@@ -355,7 +355,7 @@ class TransitionDriver:
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
                 check_source_not_mirror(self.providers, mirror)
                 check_source(self.providers, mirror)
-                # Copy most records first, before producers are stopped.
+                # Most records are copied before producers are stopped.
                 self.may_go_on()
                 self.copy(mirror, None)
                 check_no_foreign_records(links, mirror)
@@ -378,7 +378,7 @@ class TransitionDriver:
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
         """Make the original source of a stopped mirror its mirror, and truncate diverged records.
 
-        Return the mirror, and the truncation of each partition. `approved` are ranges that may be truncated.
+        Return the mirror, and the truncation by partition. Only `approved` ranges are truncated; `None` allows all.
 
         Raises:
             StalePlanError: More would be truncated than approved.
@@ -423,7 +423,7 @@ class TransitionDriver:
     ) -> dict[int, int]:
         links = self._get_links(cluster)
         at = self.find_truncation_offsets(cluster, full_name, peer)
-        # A platform that reports diverged records truncates nothing itself.
+        # A platform that reports diverged records does not truncate them itself.
         if approved is not None and links.find_diverged_records(full_name, {}) is None:
             lost = list_cut_ranges(links.read_positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
@@ -466,7 +466,6 @@ class TransitionDriver:
             return mirror
         match mirror.status:
             case _M.PENDING_STOPPED if mirror.stopped_by is not None:
-                # The transition is decided; only the mirror must become writable.
                 return self._set_status(links, mirror, _M.STOPPED)
             case _M.PENDING_STOPPED if operation.verb == PROMOTE:
                 return self._run_promotion(links, mirror, operation)
@@ -487,7 +486,7 @@ class TransitionDriver:
                 return mirror
 
     def _run_promotion(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        # Stored ends of an interrupted promotion may be outdated.
+        # An interrupted promotion may have stored outdated ends.
         ends = self._read_source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
@@ -503,7 +502,7 @@ class TransitionDriver:
         ends = self._read_source_ends(mirror)
         mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
-        # Sync configs now, because a closed mirror rejects them.
+        # Configs are synced now, because a closed mirror rejects them.
         self.sync(mirror)
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         try:
@@ -527,7 +526,7 @@ class TransitionDriver:
         source_links.request_verb(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck_sides(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
-        """Reject the swap if a side received records, which a closed mirror cannot copy."""
+        """Reject the swap if mirror or source received records, which a closed mirror cannot copy."""
         self._close_source(mirror, operation)
         self._copy_all(links, mirror, self._read_source_ends(mirror))
         links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
@@ -546,7 +545,7 @@ class TransitionDriver:
             return
         if is_failed_over and not is_stopped:
             self._open_source(mirror)
-        # The source's failover was interrupted before the source became writable.
+        # If the source's failover was interrupted, the source stays closed.
         self._resume_mirror(links, mirror, is_given_up=operation.ends is not None)
         message = f"mirror {mirror.name} of cluster {mirror.cluster} was not reversed, and mirrors its source as before"
         if is_failed_over:
@@ -592,13 +591,13 @@ class TransitionDriver:
     def _run_restore(
         self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> ObservedMirror:
-        # Another process may have reopened the topic late.
+        # The topic is closed again, because another process may have reopened it.
         links.convert_to_mirror(mirror.name, self._read_source_mirror(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         source = mirror.source_topic_id or ""
         maps = self._get_links(mirror.source_cluster).read_offset_maps(mirror.source)
         if maps is not None:
-            # the sync of groups needs this map
+            # The sync of groups needs the map that this records.
             links.record_agreement(mirror.name, source, self._read_bounds(mirror), operation=operation.id, maps=maps)
         self.sync(mirror)
         if maps is None:

@@ -102,7 +102,7 @@ class Trust:
         return base.spec.guards
 
     def _base_variables(self) -> Variables:
-        return replace(self.variables, files=tuple(map(self._find_base_version, self.variables.files)))
+        return replace(self.variables, files=tuple(map(self._find_file_in_base, self.variables.files)))
 
     @cached_property
     def _trusted_facts(self) -> _TrustedFacts:
@@ -130,8 +130,8 @@ class Trust:
             frozenset(location.url for location in locations),
         )
 
-    def _find_base_version(self, file: Path) -> Path:
-        """Files outside the repository stay, because a pull request cannot change them."""
+    def _find_file_in_base(self, file: Path) -> Path:
+        """Return the file in the base; a file outside the repository is the same in both."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay

@@ -64,7 +64,7 @@ def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorksp
 
 
 def split_pair(option: str, text: str) -> tuple[str, str]:
-    """Split `NAME=VALUE` at the first equals sign."""
+    """Return (name, value) of `NAME=VALUE`."""
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise UsageError(f"{option} {text!r} is not NAME=VALUE", hint=f"Write it as {option} NAME=VALUE.")
@@ -96,7 +96,7 @@ class Providers(Mapping[str, Provider]):
     """Providers by cluster name, opened on first use."""
 
     def __init__(
-        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _get_cluster: None
+        self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
     ) -> None:
         self._clusters = clusters
         self._check = check
@@ -175,7 +175,7 @@ class Site:
         return ResourceOwner.create(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def find_relative_root(self, name: str) -> str | None:
-        """Return an embedded cluster's relative root, if the base folder is unknown."""
+        """Return an embedded cluster's root if it is a relative URL, or `None`."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
@@ -268,7 +268,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
     """Load the workspace. Contacts neither clusters nor state; `is_reader` makes both read-only."""
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
-        # saved plans and runs need a commit, because a merged branch no longer differs
+        # A branch no longer differs once it is merged, so saved plans and runs store a commit.
         select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(

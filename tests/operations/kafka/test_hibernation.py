@@ -12,7 +12,7 @@ from reconciler.applying.events import ActionDone, RunRecovered
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.clusters.consume import ConsumeOptions, consume
 from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
-from reconciler.operations.clusters.mounts import ClusterMigration, ReleaseRequest, release_topic
+from reconciler.operations.clusters.mounts import ClusterMigration, ReleaseRequest, release_topic_ownership
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.providers.brokers.admin import configure_topic
@@ -229,7 +229,7 @@ def test_a_topic_that_woke_on_kafka_changes_clusters_in_one_plan_or_is_released_
     _, _, location, _, owner, _, allow = refused.hint.partition(": ")[2].split()[1:]
     reach = SiteOptions(invocation=site.bench.invocation, select=Select())
     asked = ReleaseRequest(location=location, owner=owner, allow=(allow,))
-    assert release_topic(reach, asked, confirm=lambda _: True, stop=Stop()).owner_name == "live"
+    assert release_topic_ownership(reach, asked, confirm=lambda _: True, stop=Stop()).owner_name == "live"
     (held,) = site.plan().plan.held  # A place that a command gave stays until a command or the files change it.
     assert held.address == f"mounting/live/{site.topic}"
     request = MountRequest(verb="mount", texts=[f"topic/live/{site.topic}"])
