@@ -43,7 +43,8 @@ def is_completing() -> bool:
 def print_completions(run: Callable[[], int]) -> int:
     """Print the completions that typer finds in `run`; return the exit code."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would search all packages for plugins
+    # Otherwise pydantic searches all packages for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     output, code = io.StringIO(), 1
     with redirect_stdout(output), redirect_stderr(io.StringIO()):
         try:
@@ -64,7 +65,7 @@ _BREAKS: Final = re.compile(r"[:=]+")
 
 
 def _join_words_of_bash() -> str:
-    """Join words that bash split; return the prefix that completions must omit."""
+    """Join words that bash split at `:` and `=`; return the prefix that completions must omit."""
     try:
         pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     except (KeyError, ValueError):
@@ -251,7 +252,6 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines with kind and metadata; of a link all lines, for its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

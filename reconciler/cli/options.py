@@ -105,7 +105,7 @@ class WorkspaceOptions:
         return made
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -124,7 +124,7 @@ class FileOptions:
     ] = None
 
     def build_select(self) -> Select:
-        """Build the selection that operations take."""
+        """Build the selection for operations."""
         from reconciler.operations.steps.invocation import Select
 
         typed = self.list_typed_options()
@@ -134,7 +134,7 @@ class FileOptions:
         )
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -168,7 +168,7 @@ class SelectOptions(FileOptions):
     ] = None
 
     def build_select(self) -> Select:
-        """Build the selection that operations take."""
+        """Build the selection for operations."""
         from dataclasses import replace
 
         _check_utf8(tuple(_repeat_option("--allow", self.allow)))
@@ -182,7 +182,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed_options(self).merge(
             TypedOptions(
@@ -253,11 +253,11 @@ class StateUrlOptions:
     ] = None
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the access to clusters that operations take."""
+        """Build the access to clusters."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
@@ -272,7 +272,7 @@ class StateOptions(StateUrlOptions):
     ] = False
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the access to clusters that operations take."""
+        """Build the access to clusters."""
         from dataclasses import replace
 
         _check_state_options(self.state, no_state=self.no_state)
@@ -298,11 +298,11 @@ class StateFilterOptions:
     ] = False
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return self._build_state_options().list_typed_options()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the access to clusters that operations take."""
+        """Build the access to clusters."""
         return self._build_state_options().build_site_options(files, place)
 
     def list_states(self) -> tuple[str, ...]:
@@ -434,7 +434,7 @@ class LeaseOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 

@@ -358,7 +358,6 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show the differences from the approved plan, unless JSON output has them."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -371,7 +370,7 @@ class _PlanDialog:
 
         if not self._is_shown:
             self._show(applied.planned)
-        # Failures were printed on standard error.
+        # Standard error has shown the failures; the same target needs no repetition.
         open_stdout().show(
             format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target())
         )
@@ -383,7 +382,7 @@ class _PlanDialog:
         if self._doing.form == "text":
             show_plan_text(planned, open_stdout())
         elif not (self._is_approved and is_log_enabled()):
-            # JSON events use standard output, the log of `--verbose` standard error.
+            # JSON events use standard output, and the log of `--verbose` standard error.
             show_plan_text(planned, open_stderr())
 
 
@@ -401,7 +400,7 @@ class PhaseLine:
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._is_drawn = False
-        # A cluster may hang, so a daemon thread lets the process end.
+        # A daemon thread does not keep the process alive if a cluster hangs.
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
     def wrap_invocation(self, invocation: Invocation) -> Invocation:

@@ -95,8 +95,8 @@ def allow_prompt_interrupts() -> Iterator[None]:
 
 @contextmanager
 def leave_interrupts_to_child() -> Iterator[None]:
-    """Leave Ctrl-C to a child process, such as a pager."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # the child would inherit an ignored signal
+    """Ignore Ctrl-C while a child process, such as a pager, handles it."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # A child would inherit SIG_IGN.
     try:
         yield
     finally:

@@ -326,7 +326,6 @@ def _format_full_label(arrow: Arrow) -> str:
 
 
 def _assign_node_ids(picture: Picture) -> dict[str, str]:
-    """Map nodes to ids, because names may need escaping."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

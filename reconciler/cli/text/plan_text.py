@@ -92,7 +92,7 @@ def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
     allows = list_allowances(plan)
     allows += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     if allows:
-        # outdated files block the apply, not an action
+        # Without a blocked action, older files block the apply.
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
         flags = [f"--allow {shlex.quote(name)}" for name in allows]
         lines.append(make_line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
@@ -125,9 +125,9 @@ def _join_first(words: list[str], gap: str = " ") -> str:
 
 
 def list_allowances(plan: Plan) -> list[str]:
-    """List the values of `--allow` that unblock a plan, similar ones as a pattern."""
+    """List the values of `--allow` that unblock a plan. Similar ones become a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
-    # `guards.maxDeletes` does not count deletes of a destroy.
+    # Patterns do not lift `guards.maxDeletes`, which counts all deletes except those of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = group_allowances(others)
     return list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]

@@ -57,7 +57,7 @@ _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
 
 
 def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
-    """Advise unmounting for topics whose delete is blocked."""
+    """Yield the actions, with advice to unmount topics whose delete is blocked."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
             yield add_advice(action, format_mounting(action.address))
@@ -74,7 +74,7 @@ def format_mounting(topic: Address) -> str:
 
 
 def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Warn how to keep the records of topics that an order deletes."""
+    """Warn that an unmount would keep the records of topics that a command deletes."""
     topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
         others = f" and those of {pluralize(len(topics) - 1, 'more topic')}" if topics[1:] else ""
@@ -83,7 +83,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
 
 
 def add_advice(action: Delete, instead: str | None) -> Delete:
-    """Add an alternative manifest to a blocked delete."""
+    """Return a delete with an alternative manifest, if it is blocked."""
     if action.blocked is None or instead is None:
         return action
     return replace(action, blocked=replace(action.blocked, instead=instead))
@@ -168,7 +168,7 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with blocks by guards, except guards about files."""
+    """Return the actions of a command with blocks. Guards about files do not apply."""
 
     def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None
@@ -383,7 +383,7 @@ def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowe
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Warn how to lift the limit on the number of deletes, which allowances with patterns do not lift."""
+    """Warn how to lift the limit on deletes, which allowances with patterns do not lift."""
     situation = review.situation
     excess = _find_excess_deletes(
         review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)
@@ -531,7 +531,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Warn about resources of other workspaces that orders change."""
+    """Warn about resources of other workspaces that a command changes."""
     addresses = dict.fromkeys(address for action in actions for address in list_changed_addresses(action))
     for address in addresses if situation.foreign_owners else ():
         if (owner := situation.find_foreign_owner(address)) is not None:

@@ -1,4 +1,4 @@
-"""Checks of mounts and unmounts."""
+"""Checks of mounts and unmounts, which yield (message, hint)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _add_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
-    """Warn about sealed topics, which reject all records."""
+    """Warn about sealed topics, which are closed to producers."""
     yield from find_sealed_topics(review.situation.observed)
 
 
@@ -128,7 +128,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of the topic to mount, which may still be on a cluster."""
+    """Return the size of the topic to mount, on a cluster or in object storage; `None` if unknown."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -231,7 +231,7 @@ def _format_utc(ms: int) -> str:
 
 
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject a mount over another topic with the same name."""
+    """Yield a problem if another topic has the name of the topic to mount."""
     location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     if (
@@ -260,7 +260,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject the unmount of another topic with the same name."""
+    """Yield a problem if another topic has the name of the topic to unmount."""
     location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_location(meant)
     if location is None or is_named or matches_source(location, meant):
@@ -349,7 +349,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
     if _has_other_name(mounting, situation):
-        return  # the mount is reported or rejected later
+        return  # Until a planned rename, the topic has its old name.
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
@@ -421,7 +421,7 @@ def _explain_lost(mounting: Mounting, location: str) -> tuple[str, str]:
 
 
 def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Only topics whose records are all uploaded can be unmounted (F-R-101)."""
+    """Yield a problem if an unmount would lose records that are not uploaded (F-R-101)."""
     properties = _read_properties(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"

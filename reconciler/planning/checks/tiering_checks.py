@@ -264,7 +264,6 @@ class TieringImpact:
 
     @cached_property
     def _replicas(self) -> Mapping[str, Sequence[Address]]:
-        """Cluster id and revision of a source → its declared read replicas."""
         replicas: dict[str, list[Address]] = {}
         for address, wanted in sorted(self._situation.wanted.items()):
             topic = wanted.resource
@@ -490,7 +489,7 @@ class _TieringChecker:
             yield self.address if key in self.own else Address(origin), ("spec", "configs", key)
 
 
-# Checks use planned values, or else the brokers' defaults (F-K-071).
+# Checks use a config's planned value, or the brokers' default (F-K-071).
 
 
 _CHECKED_CONFIGS: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}

@@ -194,7 +194,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a change of tiering, which is a transition (KIP-950), from other differences."""
+    """Separate a tiering change, which is a transition (KIP-950), from the rest; `None` without one."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -382,7 +382,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn that access rules may remain of a topic that was deleted outside reconciler."""
+    """Warn that access rules of a topic may remain if the topic was deleted outside reconciler."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -677,7 +677,6 @@ def _drop_added_partitions(sides: AddressView, differing: Differences, decision:
 def _refuse_changes(
     sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
 ) -> bool:
-    """Add errors for impossible changes. Return whether there are any."""
     if is_disabling(before):
         decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
@@ -715,7 +714,7 @@ def _is_quota(path: str) -> bool:
 
 
 def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a cluster that has the recorded identity."""
+    """Add the actions of a cluster that has the recorded identity."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return
@@ -731,7 +730,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
             )
         )
         return
-    # Some platforms report only the identity.
+    # Platforms that report only a cluster's identity are compared as declared.
     seen = sides.before or Observed(cluster)
     before = replace(seen, incarnation=identity.cluster_id)
     differing = find_platform_differences(sides, before, situation)

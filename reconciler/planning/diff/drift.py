@@ -60,7 +60,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
         return
     for rule in request.guards.ignore_drift:
         if rule.until < request.today:
-            continue  # expired rules are errors
+            continue  # `check_expired` reports expired rules.
         addresses = [address for address in _list_known_addresses(situation) if matches_pattern(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):
             continue
@@ -91,7 +91,7 @@ def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bo
 def _list_other_paths(situation: Situation, address: Address) -> Iterator[str]:
     wanted = situation.wanted.get(address)
     yield from wanted.origins if wanted is not None else ()
-    yield from ("state",) if address.startswith("mirror/") else ()  # a mirror's pause is not among its fields
+    yield from ("state",) if address.startswith("mirror/") else ()  # `list_fields` omits a mirror's pause.
 
 
 def _format_resources(addresses: list[Address]) -> str:
@@ -221,7 +221,7 @@ def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
 def _choose_resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
     if not isinstance(wanted, MirrorTopic):
         return last if type(last) is type(wanted) else None
-    # A mirror has only its own configs; other fields follow its source.
+    # A mirror's other fields follow its source.
     is_same = isinstance(last, MirrorTopic) and (last.link, last.source, last.state) == (
         wanted.link,
         wanted.source,

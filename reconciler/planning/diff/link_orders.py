@@ -1,4 +1,4 @@
-"""Decide orders about links."""
+"""Turn a command's orders about links into actions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
-    """Create a link on those of its clusters where no interrupted command created it."""
     link = order.resource
     halves = (link.address, build_other_half_address(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:

@@ -1,4 +1,4 @@
-"""Decide orders about mirrors."""
+"""Turn a command's orders about mirrors into actions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collect
             yield from _list_addresses_at_source(get_source_topic(mirror))
         case RoleOrder() | DeleteMirrorOrder():
             if seen is None and topic not in observed:
-                yield address_of("mirror", cluster, "*")  # to suggest similar names
+                # If the mirror is unknown, the error suggests similar names.
+                yield address_of("mirror", cluster, "*")
         case _:
             assert_never(order)
 

@@ -1,4 +1,4 @@
-"""Decide orders about mounts, and join them into migrations."""
+"""Turn a command's orders about mounts into actions, joined into migrations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    """Mount or unmount a topic, without changing the record."""
+    """Add a mount or unmount that does not change the record."""
     refusal = None if order.phase == "finish" else _refuse_migration(order, situation)
     if refusal is not None:
         decision.refuse(order.topic, None, *refusal)

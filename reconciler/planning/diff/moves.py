@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# On platforms without renames, a move creates a topic, copies, switches groups and deletes the old topic.
+# On platforms without renames, a move creates a topic, copies records, switches groups and deletes the old topic.
 
 
 MOVE: Final = "move"
@@ -159,7 +159,7 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Copies keep timestamps, so old records may expire at once."""
+    """Warn of old records that expire at once, because copies keep timestamps."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
@@ -186,7 +186,7 @@ def _make_copy_mark(old: Address, last: Recorded) -> str:
 
 
 def decide_moved_resource(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Decide about a resource with `movedFrom`. Return `False` if its old name is unknown."""
+    """Add the actions of a resource with `movedFrom`. Return `False` if its old name is unknown."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
     source = sides.wanted.source
     if old == sides.address:
@@ -405,7 +405,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# The new namespace is created first, and the old namespace is deleted last.
+# The move of a namespace creates the new one, moves its content, and deletes the old one.
 
 
 def add_implied_moves(

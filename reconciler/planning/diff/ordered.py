@@ -1,4 +1,4 @@
-"""Decide orders that commands request."""
+"""Turn a command's orders into actions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     refuse_competing_reversals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
-        for address in sorted(forgotten, key=build_sort_key, reverse=True)  # the content of a namespace comes first
+        # Reversed: content before its namespace.
+        for address in sorted(forgotten, key=build_sort_key, reverse=True)
     ]
 
 
@@ -214,7 +215,7 @@ def _change_address(resource: Resource, address: Address) -> Resource:
         case MirrorTopic():
             plain["name"] = full_name
         case Cluster() | MirrorLink() | TieringPolicy():
-            return resource  # addresses of these kinds never change
+            return resource  # `explain_forbidden_move` rejects these kinds.
         case _:
             assert_never(resource)
     return RESOURCE.validate_python(plain)
