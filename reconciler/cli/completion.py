@@ -72,14 +72,14 @@ def _join_words_of_bash() -> str:
         return ""
     if current >= len(pieces):
         return ""
-    words, start = _join_pieces(pieces[: current + 1])
+    words, start = _join_split_words(pieces[: current + 1])
     os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(words), str(len(words) - 1)
     word = words[-1]
     value = word.index("=") + 1 if word.startswith("-") and "=" in word else 0
     return word[value:start]
 
 
-def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
+def _join_split_words(pieces: Iterable[str]) -> tuple[list[str], int]:
     words: list[str] = []
     start, goes_on = 0, False
     for piece in pieces:

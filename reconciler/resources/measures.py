@@ -156,7 +156,7 @@ def find_agreed_ends(
     return ends
 
 
-def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
+def list_truncated_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
     """Return the offsets that a truncation removes. `at` is the new end by partition."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(

@@ -951,7 +951,7 @@ def _matches_word(wanted: str, actual: str) -> bool:
     return word in _ANY or word == actual
 
 
-def plan_rule_changes(
+def plan_access_rule_changes(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
     """Return the changes to the current rules (`None` deletes a rule), and the rules that the link owns afterwards.

@@ -306,12 +306,12 @@ def pin_configs(
     pins = dict(own)
     while missing := {
         key: value
-        for key, value in _missing_configs(_layer_configs(around, pins), effective, known)
+        for key, value in _find_missing_configs(_layer_configs(around, pins), effective, known)
         if pins.get(key) != value
     }:
         pins |= missing
     before = {key: (value, "topic") for key, value in effective.items()}
-    while missing := _missing_tiering(_layer_configs(around, pins), before):
+    while missing := _find_missing_tiering(_layer_configs(around, pins), before):
         pins |= missing
     return dict(sorted(pins.items()))
 
@@ -322,7 +322,7 @@ def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[s
     return layered
 
 
-def _missing_configs(
+def _find_missing_configs(
     now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]
 ) -> list[tuple[str, str]]:
     missing = []
@@ -340,7 +340,7 @@ def _find_default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
     return known[key].default if key in known and key not in _NO_DEFAULT_IF_UNSET else None
 
 
-def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
+def _find_missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
     pins: dict[str, str] = {}
     if (switches := read_switches(before)) != read_switches(now):
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}

@@ -35,7 +35,7 @@ NAMED: Final = 20
 _SHORT_DIGEST: Final = 8
 
 
-class PlanReading(Protocol):
+class ReadStatistics(Protocol):
     """Counts and duration of cluster reads."""
 
     @property
@@ -59,7 +59,7 @@ class PlanReading(Protocol):
         ...
 
 
-def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | None = None) -> list[Line]:
+def format_plan(plan: Plan, reading: ReadStatistics | None = None, *, width: int | None = None) -> list[Line]:
     """Format a plan, wrapped at `width`; an order's plan has no header."""
     plan_sections = sort_plan_rows(plan)
     head = [_format_header(plan, reading), *format_rollback_warning(plan)] if plan.workspace else []
@@ -137,7 +137,7 @@ def _is_counted(action: Action) -> bool:
     return isinstance(action, Delete) and Reason.DESTROYED not in action.reasons
 
 
-def _format_header(plan: Plan, reading: PlanReading | None) -> Line:
+def _format_header(plan: Plan, reading: ReadStatistics | None) -> Line:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
     parts += [f"desired {plan.git_commit[:SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []

@@ -157,7 +157,7 @@ def apply_guards(
         *((_guard_empty_files,) if is_emptied else ()),
         *_LIFTABLE,
     )
-    judged = [_judge(action, guards, situation, allowed) for action in actions]
+    judged = [_add_block_or_grant(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
         return GuardResult(tuple(judged))
     judged = list(advise_unmounts(_block_excess_deletes(judged, situation, allowed), situation))
@@ -193,10 +193,12 @@ def apply_order_guards(
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
     guards: tuple[Guard, ...] = (_guard_protected, protected, _guard_only, _guard_deletion_protection, loss_by_move)
-    return tuple(_judge(action, guards, situation, allowed) for action in actions)
+    return tuple(_add_block_or_grant(action, guards, situation, allowed) for action in actions)
 
 
-def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Grant]) -> Action:
+def _add_block_or_grant(
+    action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Grant]
+) -> Action:
     grant: str | None = None
     other = _find_other_owner(action, situation)
     if other is not None:

@@ -15,6 +15,7 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, read_present_switches
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.planning.resolve.mount_sources import (
+    are_equal_locations,
     find_held_state,
     get_remote_location,
     get_source_location,
@@ -23,7 +24,6 @@ from reconciler.planning.resolve.mount_sources import (
     is_in_object_storage,
     is_location,
     is_other_topic,
-    is_same_place,
     matches_source,
 )
 from reconciler.planning.situation import Review, Situation, WantedResource, as_mirror, get_mounted_topic, is_replica
@@ -193,17 +193,17 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
             continue
         if is_in_object_storage(mounting, situation):
             location = situation.unmounted_locations.get(address) or _find_source_location(address, situation)
-            yield _report_stranger(address, topic, _suggest_for_stranger(topic, location, situation), review)
+            yield _report_other_topic(address, topic, _suggest_for_other_topic(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
-            yield _report_stranger(address, topic, "Look at its records before you delete it.", review)
+            yield _report_other_topic(address, topic, "Look at its records before you delete it.", review)
         elif address in recreated:
-            yield _report_stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
+            yield _report_other_topic(address, topic, "The unmount archives that topic once it is allowed.", review)
     for topic, location in sorted(situation.request.stored.detached.items()):
         if topic in situation.observed:
-            yield _report_stranger(topic, topic, _suggest_for_stranger(topic, location, situation), review)
+            yield _report_other_topic(topic, topic, _suggest_for_other_topic(topic, location, situation), review)
 
 
-def _report_stranger(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
+def _report_other_topic(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
     held = review.measure(topic, is_wish=True)
     what = "its records could not be counted" if held is None else pluralize(held.records, "record")
     if held is not None and held.newest_ms is not None:
@@ -213,7 +213,7 @@ def _report_stranger(address: Address, topic: Address, hint: str, review: Review
     return PlanFinding(address, wanted.source if wanted is not None else None, message, hint, concerns_drift=True)
 
 
-def _suggest_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
+def _suggest_for_other_topic(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].topic.legacy is not None
     can_leave = is_tiered or situation.find_capabilities(cluster_of(topic) or "").mountings_by_jobs
@@ -244,7 +244,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
         if (
             not isinstance(mount_source, MountSource)
             or is_location(meant)
-            or is_same_place(mount_source.location, location)
+            or are_equal_locations(mount_source.location, location)
         ):
             return
         meant = mount_source.location
@@ -337,8 +337,8 @@ def _find_taken_location(mounting: Mounting, situation: Situation) -> str | None
 
 
 def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    if not _has_storage(mounting, situation):
-        yield _explain_storage(mounting)
+    if not _declares_object_storage(mounting, situation):
+        yield _explain_missing_storage(mounting)
         return
     mirror = as_mirror(get_mounted_topic(mounting))
     seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
@@ -348,7 +348,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
     if ActingConfigs(situation).properties(mounting.cluster).get(ENABLED) == "false":
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
-    if _has_other_name(mounting, situation):
+    if _is_awaiting_rename(mounting, situation):
         return  # Until a planned rename, the topic has its old name.
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
@@ -372,10 +372,10 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
     if seen is not None:
         yield f"{mirror} is a mirror: its records belong to its source", _suggest_promote(mirror)
         return
-    if mounting.address in situation.recorded or _has_other_name(mounting, situation):
+    if mounting.address in situation.recorded or _is_awaiting_rename(mounting, situation):
         return
-    if not _has_storage(mounting, situation):
-        yield _explain_storage(mounting)
+    if not _declares_object_storage(mounting, situation):
+        yield _explain_missing_storage(mounting)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     if isinstance(mount_source, UserError):
         yield mount_source.message, mount_source.hint
@@ -397,8 +397,8 @@ def _check_unmount(
         message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
         yield message, "`reconciler run` finishes it; then plan again."
         return
-    if not _has_storage(mounting, situation):
-        yield _explain_storage(mounting)
+    if not _declares_object_storage(mounting, situation):
+        yield _explain_missing_storage(mounting)
         return
     yield from check_leaving(mounting, seen, situation)
     if not situation.find_capabilities(mounting.cluster).mountings_by_jobs:
@@ -458,7 +458,7 @@ def _is_protected(topic: Address, situation: Situation) -> bool:
     return declared if declared is not None else last is not None and last.protect
 
 
-def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
+def _is_awaiting_rename(mounting: Mounting, situation: Situation) -> bool:
     topic = situation.wanted.get(get_mounted_topic(mounting))
     if topic is not None and topic.moved_from is not None and situation.exists_as_recorded(topic.moved_from):
         return True
@@ -468,11 +468,11 @@ def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
     return isinstance(resource, Mounting) and has_own_topic(resource, situation)
 
 
-def _has_storage(mounting: Mounting, situation: Situation) -> bool:
+def _declares_object_storage(mounting: Mounting, situation: Situation) -> bool:
     return situation.clusters[mounting.cluster].spec.object_storage is not None
 
 
-def _explain_storage(mounting: Mounting) -> tuple[str, str]:
+def _explain_missing_storage(mounting: Mounting) -> tuple[str, str]:
     return f"cluster {mounting.cluster} has no object storage", "Declare objectStorage on the Cluster."
 
 

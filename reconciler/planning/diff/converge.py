@@ -567,8 +567,10 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
     how = Comparison(
         catalog=capabilities.configs,
         ignored=situation.find_ignore_rule,
-        is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features)) if is_link else _always,
-        is_recorded=_never if capabilities.keeps_quotas else _is_quota,
+        is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features))
+        if is_link
+        else _supports_any_path,
+        is_recorded=_supports_no_path if capabilities.keeps_quotas else _is_quota,
         hiding=find_hidden_values(situation, sides.wanted, sides.last, before),
     )
     differing = find_differences(sides.address, sides.wanted, sides.last, before, how)
@@ -701,11 +703,11 @@ def _is_supported(path: str, features: frozenset[str]) -> bool:
     return feature is None or feature in features
 
 
-def _always(_path: str) -> bool:
+def _supports_any_path(_path: str) -> bool:
     return True
 
 
-def _never(_path: str) -> bool:
+def _supports_no_path(_path: str) -> bool:
     return False
 
 

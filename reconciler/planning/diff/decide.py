@@ -231,7 +231,7 @@ def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
         if address not in situation.wanted
         and address not in situation.recorded
         and address not in moved
-        and _is_strange(address, seen, situation)
+        and _is_unmanaged(address, seen, situation)
     )
     return tuple(
         sorted(
@@ -241,7 +241,7 @@ def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
     )
 
 
-def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
+def _is_unmanaged(address: Address, seen: Observed, situation: Situation) -> bool:
     if seen.is_internal or not situation.can_plan(address) or kind_of(address) in {"cluster", "policy"}:
         return False
     if isinstance(seen.resource, MirrorTopic):

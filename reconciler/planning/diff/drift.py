@@ -118,7 +118,7 @@ def _find_reverting_actions(decision: Decision, situation: Situation) -> Iterato
             case Update():
                 yield from _revert_update(action, situation, decision)
             case Create():
-                yield from _recreate(action, situation)
+                yield from _recreate_as_recorded(action, situation)
             case RunJob():
                 if Reason.FIRST_COPY in action.reasons:
                     yield action
@@ -209,7 +209,7 @@ def _warn_of_kept_drift(decision: Decision, situation: Situation, made: Abstract
         decision.warn(drift_finding.address, wanted.source if wanted else None, message, hint)
 
 
-def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
+def _recreate_as_recorded(action: Create, situation: Situation) -> Iterator[Create]:
     last = situation.recorded.get(action.address)
     if last is None or Reason.MISSING not in action.reasons:
         return

@@ -53,19 +53,19 @@ def join_migrations(actions: Iterable[Action]) -> tuple[Action, ...]:
     migrations: dict[tuple[str | None, str], RunJob] = {}
     others: list[Action] = []
     for action in actions:
-        if isinstance(action, RunJob) and _can_join(action):
+        if isinstance(action, RunJob) and _is_joinable_migration(action):
             key = (action.cluster, action.job)
-            migrations[key] = _join(migrations[key], action) if key in migrations else action
+            migrations[key] = _join_two_migrations(migrations[key], action) if key in migrations else action
         else:
             others.append(action)
     return (*others, *migrations.values())
 
 
-def _can_join(action: RunJob) -> bool:
+def _is_joinable_migration(action: RunJob) -> bool:
     return action.is_migration and action.blocked is None and action.parameters.get("by") != BY_JOBS
 
 
-def _join(first: RunJob, other: RunJob) -> RunJob:
+def _join_two_migrations(first: RunJob, other: RunJob) -> RunJob:
     topics = {**_list_topics(first), **_list_topics(other)}
     one, two = first.estimate, other.estimate
     unknown = one.groups is None or two.groups is None

@@ -225,7 +225,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
     elif sides.before is None or sides.last is not None or _is_unrelated(old_last, sides.before):
         return False
     else:
-        _follow_record(sides, old, Reason.MOVED, situation, decision)
+        _adopt_at_new_address(sides, old, Reason.MOVED, situation, decision)
     return True
 
 
@@ -343,7 +343,9 @@ def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> I
         )
 
 
-def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
+def _adopt_at_new_address(
+    sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision
+) -> None:
     before = sides.before
     if before is None:
         return
@@ -358,7 +360,7 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
 
 def move_record(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
     """Move the record of `old` to the desired address of the same resource."""
-    _follow_record(sides, old, Reason.READDRESSED, situation, decision)
+    _adopt_at_new_address(sides, old, Reason.READDRESSED, situation, decision)
 
 
 def find_readdressed(situation: Situation) -> Mapping[Address, Address]:

@@ -171,7 +171,7 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         if why is not None:
             decision.refuse(old, None, *why)
             continue
-        move = _move_action(old, name, situation)
+        move = _build_topic_move(old, name, situation)
         decision.actions.append(move)
         homes.append(split_name(name)[0])
         for message, hint in find_tiering_problems(move.address, situation.observed[old], move.changes, situation):
@@ -252,7 +252,7 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     return situation.explain_foreign_owner(old)
 
 
-def _move_action(old: Address, name: str, situation: Situation) -> Transition:
+def _build_topic_move(old: Address, name: str, situation: Situation) -> Transition:
     before = situation.observed[old]
     address = address_of("topic", old.split("/")[1], name)
     last = situation.recorded.get(old)

@@ -128,12 +128,14 @@ def _change_record(
     order: ForgetOrder | ReaddressOrder, record: Record, forgotten: dict[Address, None], decision: Decision
 ) -> None:
     if isinstance(order, ForgetOrder):
-        _forget(order, record, forgotten, decision)
+        _collect_forgotten_addresses(order, record, forgotten, decision)
     else:
-        _readdress(order, record, decision)
+        _plan_readdressing(order, record, decision)
 
 
-def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision) -> None:
+def _collect_forgotten_addresses(
+    order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision
+) -> None:
     named = {address for address in record if matches_pattern(order.pattern, address)}
     if not named:
         message = f"{order.pattern} is not recorded"
@@ -143,7 +145,7 @@ def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], 
     forgotten |= dict.fromkeys((*named, *below))
 
 
-def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> None:
+def _plan_readdressing(order: ReaddressOrder, record: Record, decision: Decision) -> None:
     old, new = order.before, order.after
     if old not in record:
         decision.refuse(old, None, f"{old} is not recorded", suggest_recorded(old, record))
