@@ -65,7 +65,7 @@ _BREAKS: Final = re.compile(r"[:=]+")
 
 
 def _join_words_of_bash() -> str:
-    """Join words that bash split at `:` and `=`; return the prefix that completions must omit."""
+    """Join words that bash split; return the prefix that completions must omit."""
     try:
         pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     except (KeyError, ValueError):

@@ -345,7 +345,6 @@ class _PlanDialog:
         return self._is_approved or ask_question(self._question)
 
     def show_blocked(self, error: BlockedError) -> BlockedError:
-        """Show a blocked plan; return an error that does not repeat it."""
         planned = getattr(error, "planned", None)
         if planned is None:
             return error
@@ -370,7 +369,7 @@ class _PlanDialog:
 
         if not self._is_shown:
             self._show(applied.planned)
-        # Standard error has shown the failures; the same target needs no repetition.
+        # Standard error already showed the failures.
         open_stdout().show(
             format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target())
         )

@@ -96,7 +96,7 @@ def allow_prompt_interrupts() -> Iterator[None]:
 @contextmanager
 def leave_interrupts_to_child() -> Iterator[None]:
     """Ignore Ctrl-C while a child process, such as a pager, handles it."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # A child would inherit SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # A child inherits SIG_IGN.
     try:
         yield
     finally:

@@ -66,7 +66,7 @@ class ActionDependencies:
             links = self._actions_at.get(link_of(action.before), ())
             gone = self._removals_inside.setdefault(get_source_topic(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # Clusters reject the deletion of a mirror that its link's filters match, so the link is updated first.
+            # Until its link is updated, a cluster rejects the deletion of a mirror that the filters match.
             self._removals_inside.setdefault(action.address, []).extend(
                 link.id for link in links if isinstance(link, Update)
             )
@@ -145,7 +145,7 @@ class ActionDependencies:
                 if creators := list(self._find_creators(tier)):
                     yield from creators
                     return
-        # New topics copy the cluster's defaults, so the cluster is updated first.
+        # New topics copy the cluster's updated defaults.
         yield from self._find_changers(cluster_address(cluster))
 
     def _find_name_removals(self, address: Address) -> Iterator[str]:

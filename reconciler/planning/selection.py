@@ -211,7 +211,7 @@ def check_excluded_dependencies(situation: Situation) -> Iterator[PlanFinding]:
         if situation.request.options.is_only_drift and address not in situation.recorded:
             continue  # A plan that only reverts drift creates no unrecorded resource.
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
-            continue  # The source's cluster was not read, so the mirror is not created.
+            continue  # The source's cluster was not read.
         missing = next(
             (
                 needed

@@ -180,7 +180,7 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
         set(_list_following_states(action, action.to_state)),
     )
     if not action.to_state.startswith(_PENDING):
-        # A state that only a later request can cause shows that another transition superseded this one.
+        # A state that only a later request can cause belongs to another transition.
         will = set(MIRROR.list_automatic_states(MirrorStatus(action.to_state)))
     match (current.state in will, current.state in was):
         case (True, False):

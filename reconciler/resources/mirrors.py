@@ -556,8 +556,8 @@ def join_peer(
 ) -> MirrorEntry:
     """Return the entry of an ordinary topic that becomes the mirror of its own mirror, as in a reversal.
 
-    Idempotent. `mirror` and `status` are the topic's former entry and status as a mirror. `of` is the mirror to follow,
-    and the link. `begun` is the operation and its start in ms.
+    Idempotent. `mirror` and `status` are the topic's former ones. `of` is the mirror to follow, and the link. `begun`
+    is the operation and its start in ms.
 
     Raises:
         UserError: The topic is a mirror, its link is one-way or has a prefix, or the operation has ended.
@@ -954,7 +954,7 @@ def _matches_word(wanted: str, actual: str) -> bool:
 def plan_access_rule_changes(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
-    """Return the changes to the current rules (`None` deletes a rule), and the rules that the link owns afterwards.
+    """Return the changes to the current rules (`None` deletes one), and the rules that the link owns afterwards.
 
     `before` are the rules that the link owned. A link owns, and later deletes, only rules that it created.
     """

@@ -300,8 +300,8 @@ def pin_configs(
 ) -> dict[str, str]:
     """Return the configs that a topic must set to keep its effective configs under new parents.
 
-    `around` are the parents' configs. `own` are the configs that the topic set, `effective` all that applied; others
-    had the defaults of `known`. Repeats until no config is missing, because a config can hide its synonyms.
+    `around` are the parents' configs. The topic set `own`; `effective` applied; others had the defaults of `known`.
+    Repeats until no config is missing, because a config can hide its synonyms.
     """
     pins = dict(own)
     while missing := {

@@ -186,7 +186,6 @@ def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
         if fact.is_commit and forge:
             shown = f'<a href="{escape_html(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
-            # The page's script adds a copy button.
             shown = f'<code data-copy="{escape_html(fact.whole)}">{shown}</code>'
         yield f"<div><dt>{escape_html(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"

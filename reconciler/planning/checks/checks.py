@@ -1,4 +1,4 @@
-"""Checks whose errors `--allow` cannot lift. A new check is a function in one of the tuples below."""
+"""Checks whose errors `--allow` cannot lift, in one tuple per phase of planning."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Sit
 
 
 def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
-    # A namespace that is only a name prefix is known from the state alone.
+    # Without a state, a mere name prefix is unknown.
     is_unknown = not situation.request.has_state and situation.find_capabilities(cluster).namespaces_are_rules
     if is_unknown or situation.has_namespace(cluster, namespace):
         return

@@ -57,7 +57,7 @@ _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
 
 
 def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
-    """Yield the actions, with advice to unmount topics whose delete is blocked."""
+    """Yield the actions; advise to unmount topics whose delete is blocked."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
             yield add_advice(action, format_mounting(action.address))
@@ -459,7 +459,7 @@ _APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk
 
 
 def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
-    """Warn about the approvals that an apply will require."""
+    """Warn about the approvals that apply will require."""
     most, names = count_required_approvals(review.actions, review.situation.request.guards)
     if most:
         yield PlanFinding(
@@ -542,7 +542,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
 
 
 def format_takeover_options(addresses: Sequence[Address]) -> str:
-    """Return the command options that take resources from another workspace."""
+    """Return the options that take resources from another workspace."""
     return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 
 

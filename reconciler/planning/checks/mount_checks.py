@@ -421,7 +421,6 @@ def _explain_lost(mounting: Mounting, location: str) -> tuple[str, str]:
 
 
 def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield a problem if an unmount would lose records that are not uploaded (F-R-101)."""
     properties = _read_properties(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"

@@ -185,7 +185,7 @@ class Impact:
         risk = Risk.NONE
         if any(change.path == "partitions" for change in action.changes):
             reasons.append(Reason.PARTITIONS_INCREASE)
-            risk = Risk.IRREVERSIBLE  # Keys move to other partitions.
+            risk = Risk.IRREVERSIBLE
         lost, cost = self._find_loss_by_update(action), self._switching.cost(action)
         if lost.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
@@ -236,7 +236,6 @@ class Impact:
         return total
 
     def _find_added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Several actions together may delete records that each alone would keep."""
         layers = [layer for layer, _ in self._list_config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()

@@ -115,7 +115,6 @@ class _Switch:
 
     @property
     def ends_uploads(self) -> bool:
-        """Whether uploads end, so that records waiting for upload may expire."""
         was_on = self.seen.state == TieringState.ENABLED and read_switches(self.now).write
         return was_on and not self.is_one and not read_switches(self.then).write
 

@@ -65,7 +65,7 @@ def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Dec
 def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings_by_topic.get(sides.address)
     before = sides.before
-    # A Mounting decides if it unmounts the topic, or if another topic has the Mounting's name.
+    # The Mounting unmounts the topic, or another topic has its name.
     if mounting is not None:
         is_other = before is not None and is_other_topic(mounting, before, situation)
         return mounting.spec.state == "unmounted" or is_other

@@ -82,10 +82,10 @@ _RISK_BY_VERB = {
 
 
 def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Add the actions that give a mirror its declared role and fields."""
+    """Add the actions that give a mirror its declared state."""
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.find_capabilities(mirror.cluster).links:
-        return  # A check reports that the platform has no links.
+        return  # `check_link` reports this platform.
     way = find_way_to_role(mirror, situation)
     # In a chain, the observed mirror may belong to another link.
     if follows_other_source(mirror, sides.before):
@@ -336,7 +336,7 @@ def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Build the action for a verb. `mirror` is declared; `seen` is the observed mirror that the verb changes."""
+    """Build the action for a verb on the observed mirror `seen`. `mirror` is declared."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:

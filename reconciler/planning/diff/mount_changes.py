@@ -78,7 +78,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
 
 
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command unmounted, so that no empty topic takes its name."""
+    """Keep the record of a topic that a command unmounted, so that its name stays taken."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
     decision.add_held_change(
@@ -181,7 +181,7 @@ def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed
 
 
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
-    """Add the actions of one Mounting. If it was renamed, `old` is its recorded address."""
+    """Add the actions of a Mounting, which was recorded at `old` if it was renamed."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return
@@ -393,7 +393,7 @@ def _follow_rename(sides: AddressView, old: Address, decision: Decision) -> None
 
 
 def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Add the actions of a renamed Mounting. Return `False` if its old name is unknown."""
+    """Decide about a renamed Mounting. Return `False` if its old name is unknown."""
     last = situation.recorded.get(old)
     mounting, source = sides.wanted.resource, sides.wanted.source
     if old == sides.address or last is None or not isinstance(mounting, Mounting):
@@ -545,7 +545,7 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
     else:
         plan_creation(fresh, made)
     if not made.actions:
-        return  # Checks report why the new topic cannot be created.
+        return  # Checks report the reason.
     decision.actions.append(plan_deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
     decision.warnings += made.warnings
     decision.actions += (

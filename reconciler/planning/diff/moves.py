@@ -186,7 +186,7 @@ def _make_copy_mark(old: Address, last: Recorded) -> str:
 
 
 def decide_moved_resource(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Add the actions of a resource with `movedFrom`. Return `False` if its old name is unknown."""
+    """Decide about a resource with `movedFrom`. Return `False` if its old name is unknown."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
     source = sides.wanted.source
     if old == sides.address:
@@ -387,7 +387,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command moved, so that no empty topic takes its old name."""
+    """Keep the record of a topic that a command moved, so that its old name stays taken."""
     new_address = situation.topics_moved_away[sides.address]
     decision.add_held_change(
         sides,
@@ -407,7 +407,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
     return f"To have it back: {command}. "
 
 
-# The move of a namespace creates the new one, moves its content, and deletes the old one.
+# The new namespace is created first, and the old namespace is deleted last.
 
 
 def add_implied_moves(

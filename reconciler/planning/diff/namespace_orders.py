@@ -1,4 +1,4 @@
-"""Turn a command's orders about namespaces, and moves into them, into actions."""
+"""Turn a command's orders about namespaces into actions."""
 
 from __future__ import annotations
 

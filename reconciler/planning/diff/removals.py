@@ -191,7 +191,7 @@ def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, d
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
     kind = kind_of(address)
     if kind in {"cluster", "mounting", "policy"}:
-        return True  # Resources of these kinds are never deleted.
+        return True  # These kinds are never deleted.
     if (
         situation.request.options.is_destroy
         and last.ownership == "adopted"

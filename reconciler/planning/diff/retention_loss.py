@@ -183,7 +183,7 @@ def compute_loss(
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
     expired = 0 if until is None else measure.estimate_older_bytes(until)
-    # One partition may exceed the limit although the sum does not.
+    # A single partition may exceed the limit.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes
     is_known = expired is not None and not (is_beyond and not excess)

@@ -382,17 +382,17 @@ class SwitchReader:
     situation: Situation
 
     def now(self, address: Address, seen: Observed) -> Configs:
-        """Return the effective tiering switches of an observed topic."""
+        """Return the tiering switches of an observed topic."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_own_switches)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
-        """Return the effective tiering switches of a topic after the plan. `old` is its current address."""
+        """Return the tiering switches of a topic after the plan. `old` is its current address."""
         return self._merge_tiering_switches(
             address, self.read_planned_switches(address, old), seen, self.read_planned_switches
         )
 
     def moved(self, address: Address, seen: Observed) -> Configs:
-        """Return the effective tiering switches that an observed topic would have at this address."""
+        """Return the tiering switches that an observed topic would have at this address."""
         return self._merge_tiering_switches(address, _pick_switches(seen.resource), seen, self.read_planned_switches)
 
     def read_planned_switches(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
@@ -463,7 +463,7 @@ def find_changes_by_move(new: Address, before: Observed, situation: Situation) -
     apply_layer(then, topic.spec.configs, topic.address)
     for key in sorted(now.keys() | then.keys()):
         was, will = now.get(key, (None, CLUSTER)), then.get(key, (None, CLUSTER))
-        # The move does not cause a difference between two cluster defaults.
+        # Changed cluster defaults are not caused by the move.
         if was[0] != will[0] and {was[1], will[1]} != {CLUSTER}:
             yield Change(CONFIGS + key, was[0], will[0], origin=None if will[1] == CLUSTER else will[1])
 

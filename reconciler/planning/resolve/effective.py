@@ -47,7 +47,7 @@ class _Resolver:
     def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
-        # Links are sorted, so that plans always report the same one of two conflicting links.
+        # Sorted, so that plans always report the same one of two conflicting links.
         for address in sorted(self._links):
             self._resolve_link(*self._links[address])
         for address in sorted(self._links):
@@ -128,7 +128,7 @@ class _Resolver:
     def _resolve_link(self, link: MirrorLink, declared: DeclaredResource) -> None:
         spec = link.spec
         moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
-        # Mirrors are compared at their own addresses, so the link is stored without them.
+        # The link omits its mirrors, which have their own addresses.
         bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
         self._wanted[link.address] = WantedResource(bare, declared.source, moved_from=moved)
         for place, mirror in enumerate(link.mirrors()):
@@ -185,7 +185,6 @@ class _Resolver:
                 self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
-        """Cached, because many topics share a few values."""
         cache_key = id(capabilities.configs), key, value
         canonical = self._canonical.get(cache_key)
         if canonical is None:
@@ -209,7 +208,7 @@ def _is_canonical(configs: Mapping[str, str], capabilities: Capabilities) -> boo
         return True
     if DEFAULT in configs.values():
         return False
-    # Manifests are parsed with `EMBEDDED_CONFIGS`, so its values are canonical already.
+    # Parsing made values canonical by `EMBEDDED_CONFIGS`.
     return capabilities.configs is EMBEDDED_CONFIGS or all(
         EMBEDDED_CONFIGS.get(key) is capabilities.configs.get(key) for key in configs
     )

@@ -52,7 +52,7 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
 
 @dataclass(frozen=True, slots=True)
 class _RuleAbove:
-    """`below` is the name relative to the parent namespace that has the rule."""
+    """`below` is the name relative to the parent namespace."""
 
     tier: Address
     rule: NamespaceAcl

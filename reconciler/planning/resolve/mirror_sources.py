@@ -541,7 +541,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     """Yield why a declared mirror is impossible."""
     capabilities = situation.find_capabilities(mirror.cluster)
     if not capabilities.links:
-        return  # `check_link` reports that the platform has no links.
+        return  # `check_link` reports this platform.
     if mirror.state not in capabilities.mirrors.roles:
         message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
@@ -874,7 +874,7 @@ def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
             message = f"it was made {role} by a command, and no longer follows its source: no file declares that"
         else:
             continue
-        written = address if link in situation.wanted else link  # Accepting a link also accepts its mirrors.
+        written = address if link in situation.wanted else link
         hint = f"Write it into the files: reconciler drift --accept {written}"
         last = situation.recorded.get(address)
         known = last.resource if last is not None and isinstance(last.resource, MirrorTopic) else mirror

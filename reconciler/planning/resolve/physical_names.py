@@ -200,7 +200,6 @@ class _FlatNames:
                 return
 
     def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Report a new topic whose name differs from an existing one only in `.` and `_` (F-K-031)."""
         other = self._observed_names.get(fold_name(name))
         if other is None:
             return
