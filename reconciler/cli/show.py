@@ -238,15 +238,15 @@ class ApplyMode:
     """Options of a command that applies a plan."""
 
     yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
-    parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Actions at the same time.")] = 8
-    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m"
+    parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Number of actions that run in parallel.")] = 8
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="Longest wait for the lease.")] = "10m"
     approved_by: Annotated[
         list[str] | None,
         Option(
             "--approved-by",
             metavar="NAME",
             envvar="RECONCILER_APPROVED_BY",
-            help="Who approved it; may be repeated. It is kept with the run, and counted for guards.approvals. "
+            help="Name of an approver; may be repeated. Stored with the run, and counted for guards.approvals. "
             "Not with --approved-in.",
             show_default=False,
         ),
@@ -257,7 +257,7 @@ class ApplyMode:
             "--pull-request",
             metavar="URL",
             envvar="RECONCILER_PULL_REQUEST",
-            help="Where it was approved; it is stored with the run.",
+            help="URL of the approved pull request, stored with the run.",
             show_default=False,
         ),
     ] = None
