@@ -369,7 +369,7 @@ class _PlanDialog:
 
         if not self._is_shown:
             self._show(applied.planned)
-        # Standard error already showed the failures.
+        # If the streams share a target, standard error already showed the failures.
         open_stdout().show(
             format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target())
         )

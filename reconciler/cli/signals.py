@@ -96,7 +96,8 @@ def allow_prompt_interrupts() -> Iterator[None]:
 @contextmanager
 def leave_interrupts_to_child() -> Iterator[None]:
     """Ignore Ctrl-C while a child process, such as a pager, handles it."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # A child inherits SIG_IGN.
+    # An empty handler, because a child would inherit SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
     finally:

@@ -196,7 +196,7 @@ def _find_agreed_end(copy: Position, source: Position) -> int:
 
 
 def _find_copied_end(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return the offset up to which a log copied the current leader epochs of another."""
+    """Return the end of what a log copied in the current leader epochs of another."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)

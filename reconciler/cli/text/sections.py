@@ -113,7 +113,7 @@ def format_waiting(wait: UnfinishedTransition) -> str:
 
 
 def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> PlanRow:
-    """Build an action's row, without details that an earlier row shows (`shown`)."""
+    """Omit details that an earlier row shows (`shown`)."""
     sign, tone = choose_action_mark(action)
     what, *more = list_headlines(action)
     if more and isinstance(action, Create):

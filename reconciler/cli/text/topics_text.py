@@ -311,7 +311,7 @@ _MAX_KEY_CELLS: Final = 40
 
 
 def format_profile(profiled: ProfiledTopic) -> list[Line]:
-    """Format a topic's profile."""
+    """Format a profile: content, partitions, keys, timeline and compaction."""
     profile = profiled.profile
     return [
         make_line(Span(profiled.address, Tone.STRONG)),

@@ -185,7 +185,7 @@ def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Sit
 
 
 def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
-    # Without a state, a mere name prefix is unknown.
+    # Without a state, namespaces that are only name prefixes are unknown.
     is_unknown = not situation.request.has_state and situation.find_capabilities(cluster).namespaces_are_rules
     if is_unknown or situation.has_namespace(cluster, namespace):
         return

@@ -65,7 +65,7 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
-    """Report overlapping roots, because a cluster deletes unknown objects below its root."""
+    """A cluster deletes unknown objects below its root, so roots must not overlap."""
     clusters = list_declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}

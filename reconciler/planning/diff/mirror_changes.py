@@ -85,7 +85,7 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
     """Add the actions that give a mirror its declared state."""
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.find_capabilities(mirror.cluster).links:
-        return  # `check_link` reports this platform.
+        return  # `check_link` rejects the link.
     way = find_way_to_role(mirror, situation)
     # In a chain, the observed mirror may belong to another link.
     if follows_other_source(mirror, sides.before):

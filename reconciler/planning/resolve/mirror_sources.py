@@ -541,7 +541,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     """Yield why a declared mirror is impossible."""
     capabilities = situation.find_capabilities(mirror.cluster)
     if not capabilities.links:
-        return  # `check_link` reports this platform.
+        return  # `check_link` rejects the link.
     if mirror.state not in capabilities.mirrors.roles:
         message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
