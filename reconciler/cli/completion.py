@@ -43,7 +43,8 @@ def is_completing() -> bool:
 def print_completions(run: Callable[[], int]) -> int:
     """Print the completions that typer finds in `run`; return the exit code."""
     split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would search all packages for plugins
+    # Otherwise pydantic searches all packages for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     output, code = io.StringIO(), 1
     with redirect_stdout(output), redirect_stderr(io.StringIO()):
         try:
@@ -71,14 +72,14 @@ def _join_words_of_bash() -> str:
         return ""
     if current >= len(pieces):
         return ""
-    words, start = _join_pieces(pieces[: current + 1])
+    words, start = _join_split_words(pieces[: current + 1])
     os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(words), str(len(words) - 1)
     word = words[-1]
     value = word.index("=") + 1 if word.startswith("-") and "=" in word else 0
     return word[value:start]
 
 
-def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
+def _join_split_words(pieces: Iterable[str]) -> tuple[list[str], int]:
     words: list[str] = []
     start, goes_on = 0, False
     for piece in pieces:
@@ -251,7 +252,6 @@ def _list_file_addresses(file: Path) -> Iterator[Address]:
 
 
 def _extract_head(document: bytes) -> bytes:
-    """Return the lines with kind and metadata; of a link all lines, for its mirrors."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

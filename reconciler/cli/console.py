@@ -205,7 +205,7 @@ def _show_in_pager(pager: str, text: str) -> bool:
     import shlex
     import subprocess
 
-    environ = {"LESS": "FRX", **os.environ}  # git's default: colours; exit if the text fits
+    environ = {"LESS": "FRX", **os.environ}  # git's default: show colours; exit if the text fits
     sys.stdout.flush()
     try:
         with signals.leave_interrupts_to_child():
@@ -248,9 +248,8 @@ def _write_all(stream: TextIO, body: bytes) -> None:
 
 
 def _write_text(stream: TextIO, text: str) -> None:
-    if (
-        isinstance(getattr(stream, "buffer", None), io.RawIOBase) and stream.encoding
-    ):  # rich's FileProxy has no encoding
+    # The stream may be a FileProxy of rich, which has no encoding.
+    if isinstance(getattr(stream, "buffer", None), io.RawIOBase) and stream.encoding:
         _write_all(stream, text.encode(stream.encoding, stream.errors or "strict"))
     else:
         stream.write(text)

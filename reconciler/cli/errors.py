@@ -67,7 +67,7 @@ def describe_unexpected_error(error: BaseException) -> tuple[int, str, str]:
 def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
-            return  # The plan was printed with the reason.
+            return  # The printed plan already shows the reason.
         case DriftError():
             _print_error(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():
@@ -85,7 +85,7 @@ def _format_problem(problem: object, error: ReconcilerError) -> list[Line]:
 
 
 def find_usage_error(error: BaseException) -> tuple[str, str] | None:
-    """Return message and hint of a usage error, or `None`."""
+    """Return message and hint of a usage error; `None` for other errors."""
     if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
         return None
     context = getattr(error, "ctx", None)
@@ -410,6 +410,6 @@ def wrap_explanation(text: str) -> str:
 
 
 def find_explanation(message: str) -> Explanation | None:
-    """Return the explanation for an error message, or `None`."""
+    """Return the first explanation that matches an error message, or `None`."""
     first = message.split("\n", 1)[0]
     return next((explanation for explanation in EXPLANATIONS if re.search(explanation.message, first)), None)

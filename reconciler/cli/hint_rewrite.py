@@ -58,9 +58,9 @@ class TypedOptions:
             state += self.clusters if _ORDER_COMMAND.match(command) else ()
             return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
-            return (*self.place, *self.environment)  # the open run stores the other options
+            return (*self.place, *self.environment)  # The open run stores the other options.
         if more:
-            return self.place  # a saved plan stores the other options
+            return self.place  # A saved plan stores the other options.
         return (*self.place, *self.environment, *self.variables, *self.part)
 
 

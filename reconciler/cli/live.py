@@ -75,7 +75,7 @@ class LiveTable:
         self._rows: dict[str, _RunningAction] = {}
         self._total = self._done = self._failed = 0
         self._failures = FailureFormatter()
-        # Times advance between events, so a thread redraws.
+        # Elapsed times change between events, so a thread redraws the table.
         self._live = Live(
             console=self._console,
             get_renderable=self.build_table,
@@ -84,7 +84,7 @@ class LiveTable:
         )
 
     def __enter__(self) -> Self:
-        """Do not draw yet: a question may be on the screen."""
+        """Draw nothing yet: a question may be on the screen."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -94,7 +94,7 @@ class LiveTable:
         """Update the table for an event."""
         match event:
             case PlanMade():
-                # Exclude the time of an earlier question.
+                # Elapsed time excludes an earlier question.
                 self._total, self._began = len(event.plan.actions), self._clock()
             case ActionStarted():
                 self._find_row(event.id)

@@ -124,9 +124,6 @@ def write_metrics_file(path: Path, body: bytes) -> None:
         ) from error
 
 
-# Prometheus text format 0.0.4.
-
-
 _TOTAL: Final = "_total"
 
 

@@ -31,24 +31,22 @@ ListFormat: TypeAlias = Literal["text", "json", "markdown", "junit", "sarif"]
 
 AnyForm = Annotated[
     OutputFormat,
-    Option("--format", help="What to print; html is a page, junit and sarif are for pages that collect results."),
+    Option("--format", help="Output format; html is a page, junit and sarif are for tools that collect results."),
 ]
 Report = Annotated[
     list[str] | None,
     Option(
         "--report",
         metavar="FORM=FILE",
-        help="Write it to a file as well; may be repeated. A form of --format, or for pipelines: outputs, gitlab.",
+        help="Also write to a file; may be repeated. FORM: as --format, or for pipelines outputs or gitlab.",
         show_default=False,
     ),
 ]
 ForLists = Annotated[
-    ListFormat, Option("--format", help="What to print; junit and sarif are for pages that collect results.")
+    ListFormat, Option("--format", help="Output format; junit and sarif are for tools that collect results.")
 ]
-TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="What to print.")]
-OutFolder = Annotated[
-    Path, Option("--out", "-o", metavar="DIR", help="A folder for the manifests.", show_default=False)
-]
+TextOrJson = Annotated[Literal["text", "json"], Option("--format", help="Output format.")]
+OutFolder = Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the manifests.", show_default=False)]
 IntoFolder = Annotated[bool, Option("--force", help="Write into a folder that is not empty; no file is overwritten.")]
 
 
@@ -77,7 +75,7 @@ class WorkspaceOptions:
         str | None,
         Option(
             metavar="USER",
-            help="Act as this principal, such as User:checkout; else all is allowed.",
+            help="Act as this principal, such as User:checkout; by default everything is allowed.",
             show_default=False,
         ),
     ] = None
@@ -105,7 +103,7 @@ class WorkspaceOptions:
         return made
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -114,7 +112,7 @@ class FileOptions:
     """The environment and the variables of manifests."""
 
     environment: Annotated[
-        str | None, Option("--environment", "-e", metavar="ENV", help="The overlay and its state.", show_default=False)
+        str | None, Option("--environment", "-e", metavar="ENV", help="Overlay with its own state.", show_default=False)
     ] = None
     var: Annotated[
         list[str] | None, Option("--var", metavar="NAME=VALUE", help="Set a variable.", show_default=False)
@@ -124,7 +122,7 @@ class FileOptions:
     ] = None
 
     def build_select(self) -> Select:
-        """Build the selection that operations take."""
+        """Build the selection for operations."""
         from reconciler.operations.steps.invocation import Select
 
         typed = self.list_typed_options()
@@ -134,7 +132,7 @@ class FileOptions:
         )
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -148,27 +146,27 @@ class SelectOptions(FileOptions):
     target: Annotated[
         list[str] | None,
         Option(
-            "--target", metavar="ADDR", help="Only this address or pattern, and what it depends on.", show_default=False
+            "--target", metavar="ADDR", help="Only this address or pattern, with its dependencies.", show_default=False
         ),
     ] = None
     exclude: Annotated[
         list[str] | None,
-        Option("--exclude", metavar="ADDR", help="Leave out this address or pattern.", show_default=False),
+        Option("--exclude", metavar="ADDR", help="Exclude this address or pattern.", show_default=False),
     ] = None
     label: Annotated[
         list[str] | None,
         Option("--label", "-l", metavar="LABEL=VALUE", help="Only resources with this label.", show_default=False),
     ] = None
     changed_since: Annotated[
-        str | None, Option(metavar="REF", help="Only from files changed since a git revision.", show_default=False)
+        str | None, Option(metavar="REF", help="Only from files that changed since a git revision.", show_default=False)
     ] = None
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="VERB:ADDR", help="Allow what a guard would block.", show_default=False),
+        Option("--allow", metavar="VERB:ADDR", help="Allow an action that a guard would block.", show_default=False),
     ] = None
 
     def build_select(self) -> Select:
-        """Build the selection that operations take."""
+        """Build the selection for operations."""
         from dataclasses import replace
 
         _check_utf8(tuple(_repeat_option("--allow", self.allow)))
@@ -182,7 +180,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed_options(self).merge(
             TypedOptions(
@@ -253,11 +251,11 @@ class StateUrlOptions:
     ] = None
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the access to clusters that operations take."""
+        """Build the access to clusters."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.read_invocation(), select=files.build_select(), state_url=self.state)
@@ -272,7 +270,7 @@ class StateOptions(StateUrlOptions):
     ] = False
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the access to clusters that operations take."""
+        """Build the access to clusters."""
         from dataclasses import replace
 
         _check_state_options(self.state, no_state=self.no_state)
@@ -289,7 +287,7 @@ class StateFilterOptions:
             "--state",
             metavar="STATE|URL",
             help="Only topics in that state: mountable, mounting, mounted, unmounting, or one of a migration; may be "
-            "repeated. A URL is where the state is, in place of a workspace.",
+            "repeated. A URL selects a state instead of a workspace.",
             show_default=False,
         ),
     ] = None
@@ -298,11 +296,11 @@ class StateFilterOptions:
     ] = False
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         return self._build_state_options().list_typed_options()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
-        """Build the access to clusters that operations take."""
+        """Build the access to clusters."""
         return self._build_state_options().build_site_options(files, place)
 
     def list_states(self) -> tuple[str, ...]:
@@ -316,7 +314,7 @@ class StateFilterOptions:
         return StateOptions(state=urls[0] if urls else None, no_state=self.no_state)
 
 
-Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mount status` shows it.")]
+Id = Annotated[int, Argument(metavar="ID", min=1, help="Id of the migration, as `mount status` shows it.")]
 Cluster = Annotated[
     str | None,
     Option(
@@ -340,7 +338,7 @@ class ForgeOptions:
         str, Option("--timeout", metavar="TIME", help="Time limit for all requests to the forge, retries included.")
     ] = "2m"
     allow_http: Annotated[
-        bool, Option("--allow-http", help="Send secrets unencrypted to other hosts than this one.")
+        bool, Option("--allow-http", help="Allow unencrypted requests with secrets to other hosts.")
     ] = False
 
     def build_forge_request(self, pull_request: int | None = None) -> ForgeRequest:
@@ -431,10 +429,10 @@ class LeaseOptions:
             show_default=False,
         ),
     ] = None
-    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="Longest wait for the lease.")] = "10s"
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options, which hints repeat."""
+        """Return the given options for hints."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 

@@ -1,4 +1,4 @@
-"""Show an order's plan, ask for confirmation, show the results."""
+"""Show the plan of an order (a command's request), ask, show the results."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def build_change_confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJs
 
     def confirm(plan: Plan) -> bool:
         changed = {at for action in plan.actions if action.blocked is None for at in list_changed_addresses(action)}
-        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # omit mirrors of deleted links
+        # The deletion of links also changes mirrors, which do not count as links.
+        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
         return confirm_effects(_format_plan(plan), question, yes=yes, form=form)
 
@@ -97,7 +98,7 @@ def _format_total_loss(plan: Plan) -> Iterator[Line]:
 
 
 def show_plan(plan: Plan, form: TextOrJson) -> None:
-    """Print an order's plan."""
+    """Print an order's plan as text or JSON."""
     if form == "json":
         from reconciler.planning.plan_rows import encode_plan
 

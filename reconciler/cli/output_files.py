@@ -52,7 +52,7 @@ def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = Fal
 def check_folder(option: str, path: Path) -> None:
     """Reject a folder inside a state, a cluster or a repository."""
     target = path.resolve()
-    _check_owner(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
+    _reject_managed_folder(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
 
 
 def check_name(option: str, path: Path) -> None:
@@ -72,14 +72,14 @@ def _check_location(option: str, path: Path) -> None:
     target = path.resolve()
     if target.is_dir():
         raise UsageError(f"{option} {path} is a folder", hint="Name a file in it. Nothing was done.")
-    _check_owner(option, path, target.parents, "Name a file elsewhere. Nothing was done.")
+    _reject_managed_folder(option, path, target.parents, "Name a file elsewhere. Nothing was done.")
     is_ours = any((folder / WORKSPACE_FILE).is_file() for folder in target.parents)
     if target.name == WORKSPACE_FILE or (is_ours and target.suffix in _MANIFESTS):
         message = f"{option} {path} has the name of a manifest, and is in a workspace"
         raise UsageError(message, hint="Name a file that does not end in .yaml or .yml. Nothing was done.")
 
 
-def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) -> None:
+def _reject_managed_folder(option: str, path: Path, folders: Iterable[Path], hint: str) -> None:
     for folder in folders:
         if folder.name == _STATE_FOLDER or any((folder / name).is_file() for name in _STATE_FILES):
             raise UsageError(f"{option} {path} is in {folder}, which holds a state or a cluster", hint=hint)

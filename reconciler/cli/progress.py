@@ -86,7 +86,7 @@ def open_reporter(
     if form == "json":
         yield _serialize(_print_json, lock, ending)
     elif is_log_enabled():
-        # The log has the events; failures are printed at the end.
+        # The log of `--verbose` has every event, and the result repeats failures.
         yield _serialize(_ignore_event, lock, ending)
     elif open_stderr().can_redraw:
         from reconciler.cli.live import LiveTable

@@ -103,7 +103,7 @@ def format_plan_failure(why: str, invocation: Invocation, environment: str | Non
 
 
 def show_remarks(remarks: Remarks, form: OutputFormat, invocation: Invocation) -> None:
-    """Print remarks as markdown, JUnit or SARIF."""
+    """Print findings as markdown, JUnit or SARIF."""
     match form:
         case "junit":
             from reconciler.cli.text.remarks import format_junit

@@ -238,15 +238,15 @@ class ApplyMode:
     """Options of a command that applies a plan."""
 
     yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
-    parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Actions at the same time.")] = 8
-    lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10m"
+    parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Number of actions that run in parallel.")] = 8
+    lock_timeout: Annotated[str, Option(metavar="TIME", help="Longest wait for the lease.")] = "10m"
     approved_by: Annotated[
         list[str] | None,
         Option(
             "--approved-by",
             metavar="NAME",
             envvar="RECONCILER_APPROVED_BY",
-            help="Who approved it; may be repeated. It is kept with the run, and counted for guards.approvals. "
+            help="Name of an approver; may be repeated. Stored with the run, and counted for guards.approvals. "
             "Not with --approved-in.",
             show_default=False,
         ),
@@ -257,7 +257,7 @@ class ApplyMode:
             "--pull-request",
             metavar="URL",
             envvar="RECONCILER_PULL_REQUEST",
-            help="Where it was approved; it is stored with the run.",
+            help="URL of the approved pull request, stored with the run.",
             show_default=False,
         ),
     ] = None
@@ -345,7 +345,6 @@ class _PlanDialog:
         return self._is_approved or ask_question(self._question)
 
     def show_blocked(self, error: BlockedError) -> BlockedError:
-        """Show a blocked plan; return an error that does not repeat it."""
         planned = getattr(error, "planned", None)
         if planned is None:
             return error
@@ -358,7 +357,6 @@ class _PlanDialog:
         return build_printed_block_error(planned.plan, "nothing was done: ")
 
     def show_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show the differences from the approved plan, unless JSON output has them."""
         from reconciler.cli.text.states_text import format_differences
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -371,7 +369,7 @@ class _PlanDialog:
 
         if not self._is_shown:
             self._show(applied.planned)
-        # Failures were printed on standard error.
+        # If the streams share a target, standard error already showed the failures.
         open_stdout().show(
             format_run_result(applied, summary, with_failures=is_log_enabled() or not streams_share_target())
         )
@@ -383,7 +381,7 @@ class _PlanDialog:
         if self._doing.form == "text":
             show_plan_text(planned, open_stdout())
         elif not (self._is_approved and is_log_enabled()):
-            # JSON events use standard output, the log of `--verbose` standard error.
+            # JSON events use standard output, and the log of `--verbose` standard error.
             show_plan_text(planned, open_stderr())
 
 
@@ -401,7 +399,7 @@ class PhaseLine:
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._is_drawn = False
-        # A cluster may hang, so a daemon thread lets the process end.
+        # A daemon thread does not keep the process alive if a cluster hangs.
         self._thread = threading.Thread(target=self._draw_until_end, name="phases", daemon=True)
 
     def wrap_invocation(self, invocation: Invocation) -> Invocation:

@@ -21,10 +21,10 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130
 _INCOMPLETE: Final = 4
 _TWICE_MESSAGE: Final = (
-    b"\nInterrupted twice: ended at once. Unfinished actions are as after a crash: the next run continues.\n"
+    b"\nInterrupted twice, so the process ended at once. The next run continues unfinished actions.\n"
 )
 _HANGING_MESSAGE: Final = (
-    b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
+    b"\nInterrupted, but some work did not stop in time, so the process ended. The next run continues.\n"
 )
 _IDLE_PATIENCE_S: Final = 2.5
 """Seconds to clean up if no run is in progress."""
@@ -95,8 +95,9 @@ def allow_prompt_interrupts() -> Iterator[None]:
 
 @contextmanager
 def leave_interrupts_to_child() -> Iterator[None]:
-    """Leave Ctrl-C to a child process, such as a pager."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # the child would inherit an ignored signal
+    """Ignore Ctrl-C while a child process, such as a pager, handles it."""
+    # An empty handler, because a child would inherit SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
     finally:

@@ -54,7 +54,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     TruncatedPartition,
     match_auto_created,
-    plan_rule_changes,
+    plan_access_rule_changes,
 )
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
@@ -346,7 +346,7 @@ def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
 def _merge_source_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    changes, own = plan_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
+    changes, own = plan_access_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from reconciler.errors import MissingSparkError, UserError
 from reconciler.jobs.progress import translate_start_error
 from reconciler.jobs.stage import JOB_GROUP
-from reconciler.resources.workspace import parse_connect_address
+from reconciler.resources.workspace import parse_spark_connect_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 
 def check_spark_connect_server(url: str) -> None:
     """Reject a Spark Connect server that does not answer; Spark's client would retry for minutes."""
-    host, port = parse_connect_address(url)
+    host, port = parse_spark_connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:

@@ -41,7 +41,7 @@ class RoleCost:
     groups_set_back: tuple[str, ...] | None = ()
     """Consumer groups that read truncated records, or `None` if unknown."""
     timeout_ms: int | None = None
-    """A promotion fails if the lag does not shrink for this long."""
+    """Time in ms without a shrinking lag after which a promotion fails, if any."""
     records: int | None = None
     """Number of records that a restore loses or keeps, if known."""
     since_ms: int | None = None
@@ -161,7 +161,7 @@ class Reason(StrEnum):
 
 
 SEALED: Final = "sealed"
-"""Path of a topic's seal, which rejects writes."""
+"""Path of a seal, which closes a topic to producers during a move or unmount."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def list_unused_warnings(review: Review) -> Iterator[PlanFinding]:
 
 
 def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the last applied commit and the allowance that an apply of older files needs."""
+    """Return the last applied commit, if recorded, with the allowance that an apply of older files needs."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied

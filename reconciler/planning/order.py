@@ -66,7 +66,7 @@ class ActionDependencies:
             links = self._actions_at.get(link_of(action.before), ())
             gone = self._removals_inside.setdefault(get_source_topic(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # Clusters reject the deletion of a mirror that its link's filters match.
+            # Until its link is updated, a cluster rejects the deletion of a mirror that the filters match.
             self._removals_inside.setdefault(action.address, []).extend(
                 link.id for link in links if isinstance(link, Update)
             )
@@ -77,7 +77,7 @@ class ActionDependencies:
             other for holder in near for other in self._actions_at.get(holder, ()) if isinstance(other, Delete)
         )
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
-            # Otherwise an interrupted run would leave resources without an owner.
+            # The cluster's removal waits, so that an interrupted run leaves no resource without an owner.
             self._removals_inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def list_required_ids(self, action: Action) -> tuple[str, ...]:
@@ -145,12 +145,12 @@ class ActionDependencies:
                 if creators := list(self._find_creators(tier)):
                     yield from creators
                     return
-        # New topics take the cluster's defaults.
+        # New topics copy the cluster's updated defaults.
         yield from self._find_changers(cluster_address(cluster))
 
     def _find_name_removals(self, address: Address) -> Iterator[str]:
         kind, name = kind_of(address), address.partition("/")[2]
-        # FAILED mirrors and read replicas are recreated at the same address.
+        # FAILED mirrors and read replicas are deleted and recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
             replaced = self._actions_at.get(Address(f"{other}/{name}"), ())
@@ -168,7 +168,7 @@ class ActionDependencies:
         if verb not in _ONE_SIDED:
             yield from self._find_required_creators(mirror.address, mirror)
             yield from self._find_link_changes(mirror)
-        elif verb != "failover":  # a failover must not wait for actions that need the source
+        elif verb != "failover":  # A failover must not wait for actions that need the source.
             yield from self._find_link_updates(mirror)
 
     def _find_link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
@@ -245,9 +245,10 @@ def build_cycle_error(ring: Sequence[str]) -> PlanFinding:
 
 
 def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[PlanFinding]]:
-    """Return the sorted actions with dependencies and waves, and an error for each cycle.
+    """Return the sorted actions, and an error for each cycle of dependencies.
 
-    Creations come first, from clusters to mirrors. Removals follow in reverse.
+    Creations come first, from clusters to mirrors. Removals follow in reverse. An action's wave is one more than the
+    highest wave that it depends on.
     """
     lined_up = _sort_by_kind(actions)
     dependencies = ActionDependencies(lined_up, situation)
@@ -290,7 +291,7 @@ def _rank_step(action: Action) -> int:
         case Adopt():
             return 1
         case RunJob() if action.job == CATCH_UP:
-            return 2  # a mirror catches up before its promotion
+            return 2  # The catch-up job precedes the promotion.
         case Transition():
             return 3
         case Update():

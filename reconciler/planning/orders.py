@@ -132,7 +132,7 @@ LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOrder:
-    """Mount or unmount a topic, or execute a `phase` of it."""
+    """Mount or unmount a topic, or only a `phase` of it."""
 
     topic: Address
     direction: Direction

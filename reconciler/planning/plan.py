@@ -73,7 +73,7 @@ class DriftFinding:
 
 @dataclass(frozen=True, slots=True)
 class HeldChange:
-    """A role or location that a command set, and that plans keep until the files declare another value."""
+    """A role or location that a command set. Plans keep it until the declared value changes."""
 
     address: Address
     source: str | None

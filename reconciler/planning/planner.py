@@ -60,7 +60,7 @@ class Draft:
 
 
 def decide_actions(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
-    """Decide the actions that turn `observed` into `desired`.
+    """Return the actions that turn `observed` into `desired`.
 
     Only recorded resources, and mirrors that links created, may be deleted.
     """

@@ -87,9 +87,8 @@ def _build_record(
 ) -> Recorded:
     is_new = last is None or isinstance(action, Create)
     resource = action.after
-    if (
-        isinstance(resource, MirrorTopic) and resource.denied
-    ):  # `reconciler run` also changes denials, so they are read from the cluster
+    # `reconciler run` also changes a mirror's denials, so plans read them from the cluster.
+    if isinstance(resource, MirrorTopic) and resource.denied:
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
@@ -106,7 +105,7 @@ def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
     incarnation = _choose_known(action.incarnation, last.incarnation if last else None)
     if incarnation is None and isinstance(action.after, Topic):
-        incarnation = _find_mounted_incarnation(action.address, record)  # the mount of this run set it
+        incarnation = _find_mounted_incarnation(action.address, record)  # The mount in this run recorded the id.
     adopted = Recorded(
         resource=action.after,
         incarnation=incarnation,
@@ -165,7 +164,7 @@ def _record_mount(
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
         _build_record(action, "adopted", last, done, run),
-        ownership="created",  # reconciler mounted or unmounted it
+        ownership="created",
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
         physical_name=_choose_known(_read_location(done), known),
     )

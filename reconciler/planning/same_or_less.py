@@ -99,7 +99,7 @@ def describe_difference(
     )
 
 
-# Expired bytes are an estimate, so a tenth more counts as equal.
+# Expired bytes are estimated, so a tenth more counts as equal.
 
 
 class LossKind(StrEnum):
@@ -389,7 +389,6 @@ def _changes_more(approved: Action, now: Action) -> bool:
 
 
 def _starts_as_approved(approved: Action, now: Action) -> bool:
-    """Return whether approved changes start from equal values and other changes are no drift."""
     was = {change.path: to_json_types(change.before) for change in list_changes(approved)}
     changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:

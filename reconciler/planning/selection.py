@@ -108,7 +108,8 @@ def build_selector(
         and (topic in excluded or _any_matches(selection.excludes, [topic]))
     }
     excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
-    excluded |= _find_other_ends(excluded, ends)  # also excludes renamed mountings
+    # Excluding either address of a renamed resource excludes both.
+    excluded |= _find_other_ends(excluded, ends)
     return (chosen - excluded).__contains__
 
 
@@ -119,7 +120,6 @@ def _find_changed_addresses(
     recorded: Record,
     ends: Mapping[Address, Address],
 ) -> set[Address] | None:
-    """Return the addresses that changed files may affect; `None` for all."""
     files = selection.changed_files
     if files is None:
         return None
@@ -209,9 +209,9 @@ def check_excluded_dependencies(situation: Situation) -> Iterator[PlanFinding]:
         if address in situation.observed or not situation.can_plan(address):
             continue
         if situation.request.options.is_only_drift and address not in situation.recorded:
-            continue  # only missing resources are created
+            continue  # A plan that only reverts drift creates no unrecorded resource.
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
-            continue  # the source's cluster was not read
+            continue  # The source's cluster was not read.
         missing = next(
             (
                 needed

@@ -160,12 +160,12 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # A topic has no location until it is archived.
+    # A topic that was never tiered has no location; then `source` is its name.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
     is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:
         return Settlement("done", topic) if is_it else Settlement("conflict")
-    return Settlement("absent" if is_it else "done")  # otherwise another topic has the name
+    return Settlement("absent" if is_it else "done")  # If another topic has the name, the unmount is done.
 
 
 def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
@@ -180,9 +180,8 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
         set(_list_following_states(action, action.to_state)),
     )
     if not action.to_state.startswith(_PENDING):
-        will = set(
-            MIRROR.list_automatic_states(MirrorStatus(action.to_state))
-        )  # states after a further request belong to another transition
+        # A state that only a later request can cause belongs to another transition.
+        will = set(MIRROR.list_automatic_states(MirrorStatus(action.to_state)))
     match (current.state in will, current.state in was):
         case (True, False):
             return Settlement("done", current)
@@ -200,7 +199,6 @@ def _list_intermediate_states(action: Transition) -> frozenset[str]:
 
 
 def _list_following_states(action: Transition, state: str) -> frozenset[str]:
-    """Return `state` and the states that the platform may have entered from it."""
     lifecycle = LIFECYCLES.get(action.machine)
     reached, open_ends = [state], [state] if lifecycle is not None else []
     while lifecycle is not None and open_ends:

@@ -194,7 +194,7 @@ TOPICS: Final = "topics"
 def split_namespace_rules(
     rules: Iterable[NamespaceAcl], operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
-    """Split rules into one resource kind and one name each, with the operations valid for that kind."""
+    """Split rules into parts: one resource kind and one name each, with the operations of that kind."""
     single_rules: list[NamespaceAcl] = []
     for rule in rules:
         for resource in rule.resources:
@@ -208,7 +208,7 @@ def split_namespace_rules(
 def subtract_rule(
     rule: NamespaceAcl, part: NamespaceAcl, operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
-    """Return a rule without one of its parts, as at most two rules."""
+    """Return what remains of a rule without `part`, as at most two rules."""
     others = tuple(resource for resource in rule.resources if resource not in part.resources)
     names = tuple(name for name in rule.names if name not in part.names)
     rest_rules: list[NamespaceAcl] = []

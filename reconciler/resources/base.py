@@ -104,7 +104,7 @@ def _parse(value: object, units: dict[str, int], wanted: str) -> int:
             return int(text)
         quantity = _QUANTITY.fullmatch(text)
         if quantity and (unit := _match_unit(quantity[3], units)):
-            # Integers, because floats do not represent 0.1d exactly.
+            # Computed with integers, because floats do not represent 0.1d exactly.
             whole, part = quantity[1], quantity[2] or ""
             scaled = int(whole + part) * units[unit]
             divisor = int("1" + "0" * len(part))
@@ -137,7 +137,7 @@ Many = Annotated[tuple[T, ...], Field(strict=False)]
 """A list in YAML, a tuple in Python."""
 
 KEPT: Final = "kept"
-"""Validation context of stored values, which manifests may not always declare."""
+"""Validation context for stored values, which include values that manifests may not declare."""
 
 DurationMs = Annotated[
     int,

@@ -287,7 +287,7 @@ class BrokersConnection(Connection):
         return next((name[1] for name in names if name is not None), None)
 
     def find_security(self) -> SecuritySpec | None:
-        """Return the authentication for its brokers."""
+        """Return the login to the brokers; `None` without `security`."""
         return self.security
 
     def build_identity(self) -> tuple[str, ...]:
@@ -336,7 +336,7 @@ class KafkaConnection(BrokersConnection):
     )
 
     def find_separator(self) -> str | None:
-        """Return the declared separator."""
+        """Return the declared replacement of `:` in topic names."""
         return self.namespace_separator
 
 
@@ -401,7 +401,7 @@ class RedpandaConnection(BrokersConnection):
     )
 
     def find_separator(self) -> str | None:
-        """Return the declared separator."""
+        """Return the declared replacement of `:` in topic names."""
         return self.namespace_separator
 
     def list_secret_targets(self) -> frozenset[str]:

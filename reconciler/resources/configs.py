@@ -252,7 +252,6 @@ def _describe_keys() -> dict[str, object]:
 
 
 def _canonicalize_declared(configs: object, info: ValidationInfo) -> object:
-    """Canonicalize declared values. Stored values may be ones that files may not declare."""
     return configs if info.context == KEPT else canonicalize_configs(configs)
 
 

@@ -31,7 +31,7 @@ class ConfigKey:
     """Whether brokers accept it only at a topic's creation and never report it."""
 
 
-# As documented by Apache Kafka 3.9 to 4.4.
+# Topic configs as documented by Apache Kafka 3.9 to 4.4.
 
 
 _INT_MAX: Final = 2**31 - 1
@@ -215,7 +215,7 @@ _BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {"message.timestamp.after
 
 
 def build_kafka_catalog(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
-    """Return the catalog of a cluster whose brokers list these topic configs. Unknown configs are strings."""
+    """Return the catalog of a cluster whose brokers report the configs `listed`. Unknown configs are strings."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     changed = _SINCE_FOUR if numbers >= _FOUR else _BEFORE_FOUR
     return {name: _adapt_key(name, changed) for name in sorted(listed)}

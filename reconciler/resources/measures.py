@@ -156,7 +156,7 @@ def find_agreed_ends(
     return ends
 
 
-def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
+def list_truncated_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[OffsetStretch, ...]:
     """Return the offsets that a truncation removes. `at` is the new end by partition."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
@@ -196,7 +196,7 @@ def _find_agreed_end(copy: Position, source: Position) -> int:
 
 
 def _find_copied_end(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return the offset up to which a log copied the current leader epochs of another log."""
+    """Return the end of what a log copied in the current leader epochs of another."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)

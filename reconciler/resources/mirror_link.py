@@ -240,7 +240,7 @@ class AclSyncSpec(Model):
 
     @model_validator(mode="after")
     def _check_filters(self, info: ValidationInfo) -> AclSyncSpec:
-        # A cluster's link may lack filters and must be readable; its task reports MISCONFIGURATION_ERROR.
+        # A link read from a cluster may lack filters; its task then reports MISCONFIGURATION_ERROR.
         if info.context != KEPT:
             _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
         return self

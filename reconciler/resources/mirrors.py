@@ -556,8 +556,8 @@ def join_peer(
 ) -> MirrorEntry:
     """Return the entry of an ordinary topic that becomes the mirror of its own mirror, as in a reversal.
 
-    Idempotent. `mirror` and `status` are the topic's former entry and status as a mirror. `begun` is the operation and
-    its start in ms.
+    Idempotent. `mirror` and `status` are the topic's former ones. `of` is the mirror to follow, and the link. `begun`
+    is the operation and its start in ms.
 
     Raises:
         UserError: The topic is a mirror, its link is one-way or has a prefix, or the operation has ended.
@@ -740,7 +740,7 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 
 def check_synced_configs(name: str, link: LinkEntry) -> None:
-    """Reject a link whose synced configs lack any that are always synced."""
+    """Reject a link that does not sync every config in `ALWAYS_SYNCED`."""
     missing = sorted(set(ALWAYS_SYNCED) - set(list_synced_configs(link)))
     if missing:
         message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
@@ -884,7 +884,7 @@ class AccessRules:
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
 
 
-# A filter takes only the matching operations of a rule.
+# A filter copies only the matching operations of a rule.
 
 
 _ANY: Final = frozenset({"any", "*"})
@@ -951,10 +951,10 @@ def _matches_word(wanted: str, actual: str) -> bool:
     return word in _ANY or word == actual
 
 
-def plan_rule_changes(
+def plan_access_rule_changes(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
-    """Return the changes to the current rules, and the rules that the link owns afterwards, by path.
+    """Return the changes to the current rules (`None` deletes one), and the rules that the link owns afterwards.
 
     `before` are the rules that the link owned. A link owns, and later deletes, only rules that it created.
     """

@@ -66,7 +66,7 @@ class MountingSpec(Model):
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
             raise build_refusal_error(FieldProblem("a timeout must be more than 0", hint=hint))
-        return None if timeout == UNLIMITED else timeout  # Jobs treat -1 as an elapsed time.
+        return None if timeout == UNLIMITED else timeout  # Jobs would treat -1 as a timeout that has passed.
 
 
 class Mounting(Model):
@@ -298,20 +298,20 @@ def pin_configs(
     effective: Mapping[str, str],
     known: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS,
 ) -> dict[str, str]:
-    """Return the configs that a topic must set to keep its behavior below the levels in `around`.
+    """Return the configs that a topic must set to keep its effective configs under new parents.
 
-    `own` are the configs that the topic set, `effective` all that applied; others had the defaults of `known`. Repeats
-    until no config is missing, because a config can hide its synonyms.
+    `around` are the parents' configs. The topic set `own`; `effective` applied; others had the defaults of `known`.
+    Repeats until no config is missing, because a config can hide its synonyms.
     """
     pins = dict(own)
     while missing := {
         key: value
-        for key, value in _missing_configs(_layer_configs(around, pins), effective, known)
+        for key, value in _find_missing_configs(_layer_configs(around, pins), effective, known)
         if pins.get(key) != value
     }:
         pins |= missing
     before = {key: (value, "topic") for key, value in effective.items()}
-    while missing := _missing_tiering(_layer_configs(around, pins), before):
+    while missing := _find_missing_tiering(_layer_configs(around, pins), before):
         pins |= missing
     return dict(sorted(pins.items()))
 
@@ -322,7 +322,7 @@ def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[s
     return layered
 
 
-def _missing_configs(
+def _find_missing_configs(
     now: Configs, effective: Mapping[str, str], known: Mapping[str, ConfigKey]
 ) -> list[tuple[str, str]]:
     missing = []
@@ -340,8 +340,7 @@ def _find_default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
     return known[key].default if key in known and key not in _NO_DEFAULT_IF_UNSET else None
 
 
-def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
-    """Return the configs that restore the former tiered storage."""
+def _find_missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
     pins: dict[str, str] = {}
     if (switches := read_switches(before)) != read_switches(now):
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}

@@ -1,4 +1,4 @@
-"""Owners of a cluster's resources, and how a workspace takes or releases keys. Pure.
+"""Owners of a cluster's resources, and how a workspace takes or releases keys.
 
 Platforms store by key the lineage of the owner's state, and by lineage the workspace.
 """

@@ -25,7 +25,7 @@ from reconciler.resources.configs import Configs
 FOLLOWING: Final = "FOLLOWING"
 """Status of a read replica whose source exists."""
 REPLICAS: Final = "replicas"
-"""Name of the job that updates read replicas, under which its last runs are stored."""
+"""Job that updates read replicas. Its last runs are stored under this name."""
 SOURCE_GONE: Final = "SOURCE_GONE"
 """Status of a read replica whose source was deleted, so that no record is readable."""
 

@@ -221,10 +221,10 @@ IN_PROCESS_BELOW: Final = 64 << 20
 
 _LOCAL: Final = "local[*]"
 _MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9+.-]*://.+")
-_CONNECT_PORT: Final = 15002
+_SPARK_CONNECT_PORT: Final = 15002
 
 
-def parse_connect_address(url: str) -> tuple[str, int]:
+def parse_spark_connect_address(url: str) -> tuple[str, int]:
     """Return host and port of a Spark Connect server.
 
     Raises:
@@ -235,7 +235,7 @@ def parse_connect_address(url: str) -> tuple[str, int]:
         message = "not sc://host"
         raise ValueError(message)
     parts.hostname.encode("idna")  # Raises for names such as `spark..local`.
-    return parts.hostname, parts.port or _CONNECT_PORT
+    return parts.hostname, parts.port or _SPARK_CONNECT_PORT
 
 
 class SparkSpec(Model):
@@ -276,7 +276,7 @@ class SparkSpec(Model):
     def _check_remote(cls, remote: str | None) -> str | None:
         if remote is not None:
             try:
-                parse_connect_address(remote)
+                parse_spark_connect_address(remote)
             except ValueError as error:  # Also raised for a port that is not a number.
                 raise build_refusal_error(
                     FieldProblem("names no Spark Connect server", "Write sc://host:15002")

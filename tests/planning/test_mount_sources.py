@@ -11,11 +11,11 @@ from reconciler.errors import UserError
 from reconciler.planning.resolve.mount_sources import (
     AttachedTopic,
     SharedStorage,
+    are_equal_locations,
     build_missing_topic_error,
     find_detached_source,
     find_in_other_storages,
     find_source,
-    is_same_place,
 )
 from reconciler.resources.address import Address
 from reconciler.resources.mount import MountableTopic, Mounting, MountSource
@@ -239,9 +239,9 @@ class TestDetachedAlready:
 
 
 def test_two_locations_are_one_place_by_cluster_and_revision_and_name() -> None:
-    assert is_same_place(at("shop:clicks"), at("clicks"))
-    assert is_same_place(at("shop:clicks"), at("shop:clicks", made_by=WEST.upper()))
-    assert not is_same_place(at("shop:clicks"), at("ads:clicks"))
-    assert not is_same_place(at("shop:clicks"), at("shop:clocks"))
-    assert not is_same_place(at("shop:clicks"), at("shop:clicks", 11))
-    assert not is_same_place(at("shop:clicks"), at("shop:clicks", made_by=EAST))
+    assert are_equal_locations(at("shop:clicks"), at("clicks"))
+    assert are_equal_locations(at("shop:clicks"), at("shop:clicks", made_by=WEST.upper()))
+    assert not are_equal_locations(at("shop:clicks"), at("ads:clicks"))
+    assert not are_equal_locations(at("shop:clicks"), at("shop:clocks"))
+    assert not are_equal_locations(at("shop:clicks"), at("shop:clicks", 11))
+    assert not are_equal_locations(at("shop:clicks"), at("shop:clicks", made_by=EAST))

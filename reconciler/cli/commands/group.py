@@ -31,7 +31,7 @@ def delete_command(
         str | None,
         Option(metavar="NAME", help="Delete only its offsets of this topic, as shop:eu:orders.", show_default=False),
     ] = None,
-    force: Annotated[bool, Option("--force", help="Also while the group is reading.")] = False,
+    force: Annotated[bool, Option("--force", help="Act even while the group is reading.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:
@@ -90,15 +90,15 @@ def reset_command(
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
     to: Annotated[
-        str, Option("--to", metavar="earliest|latest|TIME|OFFSET|±N", help="Where the group continues to read.")
+        str, Option("--to", metavar="earliest|latest|TIME|OFFSET|±N", help="Position to continue reading from.")
     ],
     topic: Annotated[
         str | None, Option(metavar="NAME", help="Only this topic, as shop:eu:orders.", show_default=False)
     ] = None,
     partition: Annotated[
-        int | None, Option(metavar="N", min=0, help="Only this partition.", show_default=False)
+        int | None, Option(metavar="N", min=0, help="Use only this partition.", show_default=False)
     ] = None,
-    force: Annotated[bool, Option("--force", help="Also while the group is reading.")] = False,
+    force: Annotated[bool, Option("--force", help="Act even while the group is reading.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",
 ) -> None:

@@ -25,7 +25,7 @@ def show_command(
         str | None, Argument(metavar="ADDR|PLANFILE", help="An address or a saved plan; by default everything.")
     ] = None,
     form: Annotated[
-        Literal["text", "json", "html"], Option("--format", help="What to print; html is a page of a saved plan.")
+        Literal["text", "json", "html"], Option("--format", help="Output format; html is a page of a saved plan.")
     ] = "text",
 ) -> None:
     """Show resources as files, state and cluster have them; or a saved plan, without reading a cluster."""
@@ -100,7 +100,7 @@ def graph_command(
     place: WorkspaceOptions,
     plan: Annotated[
         Path | None,
-        Argument(metavar="PLANFILE", help="The order of a saved plan; by default the workspace.", show_default=False),
+        Argument(metavar="PLANFILE", help="Draw a saved plan's order; by default the workspace.", show_default=False),
     ] = None,
     lifecycle: Annotated[
         str | None,
@@ -108,7 +108,7 @@ def graph_command(
     ] = None,
     form: Annotated[
         Literal["text", "json", "mermaid", "dot"],
-        Option("--format", help="What to print; mermaid and dot are for tools that draw."),
+        Option("--format", help="Output format; mermaid and dot are for drawing tools."),
     ] = "text",
 ) -> None:
     """Draw the clusters with their links and mounts, the order of a plan, or a state machine. Reads no cluster."""

@@ -41,7 +41,7 @@ def init_command(
         str | None,
         Option(
             metavar="URL",
-            help="Where its state is stored: file://folder, s3://bucket/prefix, gs://… or az://….",
+            help="URL of the state: file://folder, s3://bucket/prefix, gs://… or az://….",
             show_default=False,
         ),
     ] = None,
@@ -109,7 +109,7 @@ def fmt_command(
         list[Path] | None,
         Argument(metavar="PATH", help="Files or folders; by default the workspace's.", show_default=False),
     ] = None,
-    check: Annotated[bool, Option("--check", help="Change nothing; exit 1 where something would change.")] = False,
+    check: Annotated[bool, Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
 ) -> None:
     """Put manifests into canonical form. Comments stay."""
     from reconciler.operations.manifest_files import format_files
@@ -125,10 +125,10 @@ def fmt_command(
 @expand_bundles
 def schema_command(
     kind: Annotated[
-        str | None, Argument(metavar="KIND", help="Which schema; by default their names.", show_default=False)
+        str | None, Argument(metavar="KIND", help="A schema; by default all names.", show_default=False)
     ] = None,
     folder: Annotated[
-        Path | None, Option("--out", "-o", metavar="DIR", help="Write them here, one file each.", show_default=False)
+        Path | None, Option("--out", "-o", metavar="DIR", help="Write to this folder, a file each.", show_default=False)
     ] = None,
 ) -> None:
     """Print the JSON Schema of a kind of manifest or of an output, for editors and programs."""
@@ -270,7 +270,7 @@ def import_command(
         Tool,
         Option(
             "--from",
-            help="Whose it is; terraform: its state, or what `terraform show -json` prints.",
+            help="The tool. For terraform, PATH is its state, or the output of `terraform show -json`.",
             show_default=False,
         ),
     ],
@@ -279,7 +279,7 @@ def import_command(
         list[str] | None,
         Option(
             metavar="NAME",
-            help="What the cluster is called here; THEIRS=OURS where the files know of several.",
+            help="Name of the cluster in the manifests; THEIRS=OURS if the files name several clusters.",
             show_default=False,
         ),
     ] = None,
@@ -296,19 +296,19 @@ def import_command(
         Literal[".", "_", "-"] | None,
         Option(
             "--namespace-separator",
-            help="What ends a namespace in topic names; by default as declared, else a dot.",
+            help="Character that ends a namespace in topic names; by default the declared one, or a dot.",
             show_default=False,
         ),
     ] = None,
     init: Annotated[
-        bool, Option("--init", help="Make DIR a workspace of its own, with the clusters that the files name.")
+        bool, Option("--init", help="Create a workspace in DIR, with the clusters that the files name.")
     ] = False,
     bootstrap_server: Annotated[
         list[str] | None,
         Option(
             "--bootstrap-server",
             metavar="HOST:PORT",
-            help="The same, and where the cluster is reached; NAME=HOST:PORT where the files know of several.",
+            help="The same, with the cluster's address; NAME=HOST:PORT if the files name several clusters.",
             show_default=False,
         ),
     ] = None,

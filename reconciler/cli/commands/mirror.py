@@ -108,7 +108,7 @@ def create_command(
     acting: LeaseOptions,
     place: WorkspaceOptions,
     addresses: Addresses,
-    link: Annotated[str, Option("--link", metavar="NAME", help="The link that copies them; it must exist.")],
+    link: Annotated[str, Option("--link", metavar="NAME", help="Existing link that copies the mirrors.")],
     source: Annotated[
         str | None,
         Option(
@@ -142,7 +142,7 @@ def delete_command(
     addresses: Addresses,
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
+        Option("--allow", metavar="delete:ADDR", help="Delete it despite deletionProtection.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -383,7 +383,7 @@ def link_create_command(
     addresses: NewLinks = None,
     mode: Annotated[
         Literal["destination", "source", "bidirectional"],
-        Option("--mode", help="Side that runs the link; bidirectional and source create one half on each cluster."),
+        Option("--mode", help="Cluster that runs the link; bidirectional and source create the link on both clusters."),
     ] = "destination",
     prefix: Annotated[
         str, Option("--prefix", metavar="PREFIX", help="Prefix of the names of its mirrors.", show_default=False)

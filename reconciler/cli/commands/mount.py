@@ -113,7 +113,7 @@ def release_command(
         Option(
             "--cluster",
             metavar="NAME",
-            help="Cluster whose object storage holds it, if several do.",
+            help="Cluster whose object storage has the topic, if there are several.",
             show_default=False,
         ),
     ] = None,
@@ -187,7 +187,7 @@ def topic_mount_command(
     place: WorkspaceOptions,
     addresses: Mountable = None,
     to: Annotated[
-        str | None, Option("--to", metavar="NAME", help="Another full name for the one topic.", show_default=False)
+        str | None, Option("--to", metavar="NAME", help="Another full name for a single topic.", show_default=False)
     ] = None,
     prepare: Prepare = False,
     finish: Finish = False,

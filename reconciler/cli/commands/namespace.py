@@ -72,10 +72,10 @@ def alter_command(
     ] = None,
     delete_acl: Annotated[
         list[str] | None,
-        Option("--delete-acl", metavar="YAML", help="Remove such a rule, whatever it allows.", show_default=False),
+        Option("--delete-acl", metavar="YAML", help="Remove a rule; operations are ignored.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask where records are lost by it.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before a loss of records.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Change configs and access rules of a namespace now. For emergencies: the next drift shows what differs."""
@@ -107,10 +107,10 @@ def delete_command(
     place: WorkspaceOptions,
     cluster: Cluster,
     namespace: Name,
-    recursive: Annotated[bool, Option("--recursive", help="Also the namespaces in it, with their topics.")] = False,
+    recursive: Annotated[bool, Option("--recursive", help="Also namespaces in it, with their topics.")] = False,
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
+        Option("--allow", metavar="delete:ADDR", help="Delete it despite deletionProtection.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -142,7 +142,7 @@ def list_command(
         str | None, Argument(metavar="CLUSTER", help="By default all of the workspace.", show_default=False)
     ] = None,
     under: Annotated[
-        str | None, Argument(metavar="UNDER", help="Only those below this namespace.", show_default=False)
+        str | None, Argument(metavar="UNDER", help="List only namespaces below this one.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
@@ -161,15 +161,15 @@ def move_command(
     acting: LeaseOptions,
     place: WorkspaceOptions,
     cluster: Cluster,
-    source: Annotated[str, Argument(metavar="FROM", help="The namespace they are in; '' is the default one.")],
-    target: Annotated[str, Argument(metavar="TO", help="The namespace they go to; it has to be there.")],
+    source: Annotated[str, Argument(metavar="FROM", help="The topics' namespace; '' is the default one.")],
+    target: Annotated[str, Argument(metavar="TO", help="New namespace of the topics, which must exist.")],
     topic: Annotated[
         list[str] | None,
-        Option(metavar="NAME", help="Only this topic; by default all in FROM and below.", show_default=False),
+        Option(metavar="NAME", help="Move only this topic; by default all in FROM and below.", show_default=False),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="move:ADDR", help="Move it although records are lost by it.", show_default=False),
+        Option("--allow", metavar="move:ADDR", help="Move a topic even if records are lost.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",

@@ -98,14 +98,14 @@ def apply_command(
         Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
     ] = None,
     strict: Annotated[
-        bool, Option("--strict", help="With FILE: also refuse less to do, a newer state, and another git commit.")
+        bool, Option("--strict", help="With FILE: also reject fewer actions, a newer state, and another commit.")
     ] = False,
     expect_digest: Annotated[
         str | None,
         Option(
             "--expect-digest",
             metavar="DIGEST",
-            help="Apply only the plan with this digest, or the rest of a run of it.",
+            help="Apply only the plan with this digest, or the rest of its interrupted run.",
             show_default=False,
         ),
     ] = None,
@@ -120,11 +120,9 @@ def apply_command(
         ),
     ] = None,
     only_drift: Annotated[
-        bool, Option("--only-drift", help="Only reset what drifted; changes of the files are not applied.")
+        bool, Option("--only-drift", help="Only revert drift; do not apply changes of the files.")
     ] = False,
-    resume: Annotated[
-        bool, Option("--resume", help="Only finish the plan of the open run, which was approved.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Only finish the approved plan of the open run.")] = False,
     detach: Annotated[
         bool, Option("--detach", help="Leave the copying of records to a later `apply --resume`; needs no Spark.")
     ] = False,
@@ -172,9 +170,9 @@ def destroy_command(
     chosen: SelectOptions,
     doing: ApplyMode,
     place: WorkspaceOptions,
-    recursive: Annotated[bool, Option("--recursive", help="Namespaces with all that is in them.")] = False,
+    recursive: Annotated[bool, Option("--recursive", help="Also delete the content of namespaces.")] = False,
     include_adopted: Annotated[
-        bool, Option("--include-adopted", help="Delete also what was adopted; by default it is forgotten.")
+        bool, Option("--include-adopted", help="Also delete adopted resources; by default they are forgotten.")
     ] = False,
 ) -> None:
     """Plan and apply the removal of what this workspace created. Adopted resources stay, no longer managed."""
@@ -200,7 +198,7 @@ def drift_command(
     ] = None,
     known: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Leave out what this file lists; the file is rewritten.", show_default=False),
+        Option(metavar="FILE", help="Omit the findings in this file, and rewrite the file.", show_default=False),
     ] = None,
     accept: Annotated[
         list[str] | None,
@@ -208,18 +206,14 @@ def drift_command(
             metavar="ADDR", help="Print a patch that writes the clusters' values into the files.", show_default=False
         ),
     ] = None,
-    issue: Annotated[
-        bool, Option("--issue", help="Keep an issue open on the forge while anything has drifted.")
-    ] = False,
+    issue: Annotated[bool, Option("--issue", help="Keep an issue open on the forge while there is drift.")] = False,
     issue_label: Annotated[
         list[str] | None,
-        Option("--issue-label", metavar="NAME", help="With --issue: a label for a new one.", show_default=False),
+        Option("--issue-label", metavar="NAME", help="With --issue: label of a new issue.", show_default=False),
     ] = None,
     webhook: Annotated[
         str | None,
-        Option(
-            "--webhook", metavar="VARIABLE", help="Send findings to the address in this variable.", show_default=False
-        ),
+        Option("--webhook", metavar="VARIABLE", help="Send findings to the URL in this variable.", show_default=False),
     ] = None,
     report: Report = None,
     metrics: Annotated[
@@ -227,7 +221,7 @@ def drift_command(
         Option(
             "--metrics",
             metavar="FILE",
-            help="Write how much was found there: for Prometheus, or as JSON into FILE.json.",
+            help="Write the numbers of findings for Prometheus, or as JSON if FILE ends in .json.",
             show_default=False,
         ),
     ] = None,
@@ -319,22 +313,22 @@ def run_command(
     files: FileOptions,
     by_state: StateOptions,
     place: WorkspaceOptions,
-    once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
+    once: Annotated[bool, Option("--once", help="Run every job once, up to the current ends, then exit.")] = False,
     interval: Annotated[
         str | None,
         Option(
-            "--interval", metavar="DURATION", help="Again and again, so long after each time: 30s.", show_default=False
+            "--interval", metavar="DURATION", help="Repeat; wait this long after each pass: 30s.", show_default=False
         ),
     ] = None,
     only: Annotated[
-        list[str] | None, Option("--only", metavar="JOBS", help="Only these jobs.", show_default=False)
+        list[str] | None, Option("--only", metavar="JOBS", help="Run only these jobs.", show_default=False)
     ] = None,
     metrics: Annotated[
         Path | None,
         Option(
             "--metrics",
             metavar="FILE",
-            help="Write metrics there each time: for Prometheus, or as JSON into FILE.json.",
+            help="Write metrics after each pass: for Prometheus, or as JSON if FILE ends in .json.",
             show_default=False,
         ),
     ] = None,

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from reconciler.state.repair import Repair
 
 
-LockTimeout = Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")]
+LockTimeout = Annotated[str, Option(metavar="TIME", help="Longest wait for the lease.")]
 
 
 @expand_bundles
 def diff_command(
     files: FileOptions,
     place: WorkspaceOptions,
-    serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="A state, as `state history` numbers them.")],
+    serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="Number of a state in `state history`.")],
     other: Annotated[
         int | None,
-        Argument(metavar="[SERIAL]", min=0, help="Another one; by default the current one.", show_default=False),
+        Argument(metavar="[SERIAL]", min=0, help="Another state; by default the current.", show_default=False),
     ] = None,
     form: TextOrJson = "text",
 ) -> None:
@@ -75,8 +75,8 @@ def list_command(files: FileOptions, place: WorkspaceOptions, form: TextOrJson =
 def mv_command(
     files: FileOptions,
     place: WorkspaceOptions,
-    before: Annotated[str, Argument(metavar="ADDR", help="What is recorded, for example topic/west/shop:orders.")],
-    after: Annotated[str, Argument(metavar="ADDR", help="Its address from now on, of the same kind and cluster.")],
+    before: Annotated[str, Argument(metavar="ADDR", help="Recorded address, for example topic/west/shop:orders.")],
+    after: Annotated[str, Argument(metavar="ADDR", help="New address, of the same kind and cluster.")],
     dry_run: DryRun = False,
     yes: Yes = False,
     lock_timeout: LockTimeout = "10m",
@@ -107,7 +107,7 @@ def repair_command(
         Option(
             "--snapshot",
             metavar="SERIAL|KEY",
-            help="Go on from this state where the newest is lost.",
+            help="Rebuild from this snapshot if the newest is lost.",
             show_default=False,
         ),
     ] = None,
@@ -137,10 +137,10 @@ def rm_command(
     files: FileOptions,
     place: WorkspaceOptions,
     addresses: Annotated[
-        list[str], Argument(metavar="ADDR...", help="What to forget; with --recursive also patterns with *.")
+        list[str], Argument(metavar="ADDR...", help="Address to forget; with --recursive also patterns with *.")
     ],
     recursive: Annotated[
-        bool, Option("--recursive", help="Also what is in these namespaces and on these clusters.")
+        bool, Option("--recursive", help="Also forget the content of these namespaces and clusters.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -167,21 +167,21 @@ def rm_command(
 def rollback_plan_command(
     files: FileOptions,
     place: WorkspaceOptions,
-    serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="A state, as `state history` numbers them.")],
+    serial: Annotated[int, Argument(metavar="SERIAL", min=0, help="Number of a state in `state history`.")],
     out: Annotated[
         Path | None,
         Option("--out", "-o", metavar="FILE", help="Save the plan for `apply FILE`.", show_default=False),
     ] = None,
     target: Annotated[
         list[str] | None,
-        Option("--target", metavar="ADDR", help="Only this, and what it depends on.", show_default=False),
+        Option("--target", metavar="ADDR", help="Only this, with its dependencies.", show_default=False),
     ] = None,
     exclude: Annotated[
-        list[str] | None, Option("--exclude", metavar="ADDR", help="Leave this alone.", show_default=False)
+        list[str] | None, Option("--exclude", metavar="ADDR", help="Exclude this.", show_default=False)
     ] = None,
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="VERB:ADDR", help="Allow what a guard would block.", show_default=False),
+        Option("--allow", metavar="VERB:ADDR", help="Allow an action that a guard would block.", show_default=False),
     ] = None,
     form: AnyForm = "text",
 ) -> None:
@@ -225,7 +225,7 @@ def unlock_command(
     files: FileOptions,
     place: WorkspaceOptions,
     run: Annotated[
-        str | None, Argument(metavar="RUN", help="The run that holds it, as who waits prints.", show_default=False)
+        str | None, Argument(metavar="RUN", help="Id of the run that holds the lease.", show_default=False)
     ] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     form: TextOrJson = "text",

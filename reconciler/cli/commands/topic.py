@@ -38,7 +38,7 @@ def alter_command(
     place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     set_: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set a config.", show_default=False)
     ] = None,
     delete: Annotated[
         list[str] | None, Option("--delete", metavar="KEY", help="Reset a config.", show_default=False)
@@ -48,7 +48,7 @@ def alter_command(
         Option(metavar="N", min=1, help="Add partitions up to this number. None is removed.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask about a loss, or what cannot be undone.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask about a loss or an irreversible change.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Change configs of a topic or add partitions now. For emergencies: `drift` shows what differs from files."""
@@ -74,13 +74,13 @@ def create_command(
     acting: LeaseOptions,
     place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
-    partitions: Annotated[int, Option(metavar="N", min=1, help="How many partitions it has.")] = 1,
+    partitions: Annotated[int, Option(metavar="N", min=1, help="Number of partitions.")] = 1,
     replication_factor: Annotated[
         int | None,
-        Option("--replication-factor", metavar="N", min=1, help="Copies of each partition.", show_default=False),
+        Option("--replication-factor", metavar="N", min=1, help="Replicas per partition.", show_default=False),
     ] = None,
     set_: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Give a config a value.", show_default=False)
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set a config.", show_default=False)
     ] = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",
@@ -109,7 +109,7 @@ def delete_command(
     addresses: Annotated[list[str], Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="delete:ADDR", help="Delete it in spite of deletionProtection.", show_default=False),
+        Option("--allow", metavar="delete:ADDR", help="Delete it despite deletionProtection.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -138,12 +138,12 @@ def consume_command(
     address: Annotated[
         str, Argument(metavar="ADDRESS|CLUSTER", help="For example topic/west/shop:eu:orders; with --regex a cluster.")
     ],
-    output: Annotated[Path, Option("--output", "--out", "-o", metavar="FILE|-", help="Where they go.")] = Path("-"),
+    output: Annotated[Path, Option("--output", "--out", "-o", metavar="FILE|-", help="Output file.")] = Path("-"),
     output_format: Annotated[
-        Literal["records", "values", "parquet"], Option("--output-format", help="How they are written.")
+        Literal["records", "values", "parquet"], Option("--output-format", help="Format of the output.")
     ] = "records",
     partition: Annotated[
-        int | None, Option(metavar="N", min=0, help="Only this partition.", show_default=False)
+        int | None, Option(metavar="N", min=0, help="Use only this partition.", show_default=False)
     ] = None,
     start: Annotated[
         str,
@@ -154,17 +154,15 @@ def consume_command(
         ),
     ] = "earliest",
     most: Annotated[
-        int | None, Option("--max", metavar="N", min=1, help="At most so many records.", show_default=False)
+        int | None, Option("--max", metavar="N", min=1, help="Maximum number of records.", show_default=False)
     ] = None,
     isolation: Annotated[
-        Literal["read_committed", "read_uncommitted"], Option(help="Whether to wait for transactions.")
+        Literal["read_committed", "read_uncommitted"], Option(help="Whether to wait for open transactions.")
     ] = "read_committed",
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as records come, until interrupted.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Continue with new records until interrupted.")] = False,
     group: Annotated[
         str | None,
-        Option(
-            metavar="NAME", help="Begin where this group left off, and commit what was written.", show_default=False
-        ),
+        Option(metavar="NAME", help="Begin at this group's offsets, and commit what was written.", show_default=False),
     ] = None,
     regex: Annotated[
         str | None,
@@ -237,7 +235,7 @@ def list_command(
         str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
     ] = None,
     sizes: Annotated[
-        bool, Option("--sizes", help="Measure records and bytes too, of at most 1,000 partitions of a cluster.")
+        bool, Option("--sizes", help="Also measure records and bytes of at most 1,000 partitions of a cluster.")
     ] = False,
     form: TextOrJson = "text",
 ) -> None:
@@ -272,20 +270,20 @@ def produce_command(
     place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     source: Annotated[
-        Path, Option("--input", "-i", metavar="FILE|-", help="Where the records are.", show_default=False)
+        Path, Option("--input", "-i", metavar="FILE|-", help="File with the records.", show_default=False)
     ],
     input_format: Annotated[
         Literal["jsonl", "csv", "parquet", "records"] | None,
         Option("--input-format", help="By default from the file's extension.", show_default=False),
     ] = None,
     key_field: Annotated[
-        str | None, Option("--key-field", metavar="FIELD", help="The field that is the key.", show_default=False)
+        str | None, Option("--key-field", metavar="FIELD", help="Field with the key.", show_default=False)
     ] = None,
     timestamp_field: Annotated[
-        str | None, Option("--timestamp-field", metavar="FIELD", help="The field that is the time.", show_default=False)
+        str | None, Option("--timestamp-field", metavar="FIELD", help="Field with the timestamp.", show_default=False)
     ] = None,
     partition: Annotated[
-        int | None, Option(metavar="N", min=0, help="Only into this partition.", show_default=False)
+        int | None, Option(metavar="N", min=0, help="Write only to this partition.", show_default=False)
     ] = None,
 ) -> None:
     """Write records from a file or standard input into a topic."""
@@ -320,7 +318,7 @@ def profile_command(
     place: WorkspaceOptions,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     retention: Annotated[
-        str | None, Option(metavar="DURATION", help="Say what a retention such as 7d would free.", show_default=False)
+        str | None, Option(metavar="DURATION", help="Show what a retention such as 7d would free.", show_default=False)
     ] = None,
     form: TextOrJson = "text",
 ) -> None:

@@ -231,10 +231,6 @@ def _build_finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str)
 
 
 def _build_drift_entries(parts: Sections, plan: Plan) -> Iterator[PageRow]:
-    """Yield the rows of drifted fields.
-
-    An update that only reverts drift has no row; the drift row gets its key.
-    """
     rows = (*parts.danger, *parts.changes, *parts.jobs)
     shown = {row.action.id for row in rows if row.action is not None}
     actions = {action.address: action.id for action in plan.actions if action.id not in shown}

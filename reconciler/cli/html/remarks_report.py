@@ -1,4 +1,4 @@
-"""Remarks as an HTML page."""
+"""Remarks (findings with rule and level) as HTML."""
 
 from __future__ import annotations
 

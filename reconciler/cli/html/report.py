@@ -1,7 +1,4 @@
-"""Model and rendering of a self-contained HTML page.
-
-Its script only filters and unfolds rows; a content security policy permits nothing else.
-"""
+"""Model and rendering of a self-contained HTML page, whose script only filters and unfolds rows."""
 
 from __future__ import annotations
 
@@ -173,7 +170,7 @@ def render_page(report: Report, forge: Forge | None = None) -> bytes:
 
 def escape_html(words: str) -> str:
     """Escape text for HTML and CI runners."""
-    # after `escape`, whose entities such as `&#x27;` contain #
+    # Replaced after `escape`, because its entities such as `&#x27;` contain #.
     return escape(escape_invisible(words)).replace("##", "&#35;&#35;")
 
 
@@ -189,7 +186,6 @@ def _render_head(report: Report, forge: Forge | None) -> Iterator[str]:
         if fact.is_commit and forge:
             shown = f'<a href="{escape_html(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
-            # the script makes it a button
             shown = f'<code data-copy="{escape_html(fact.whole)}">{shown}</code>'
         yield f"<div><dt>{escape_html(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"

@@ -167,7 +167,7 @@ def _dump_json(document: JsonObject | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
-    except TypeError:  # file names need not be UTF-8
+    except TypeError:  # orjson rejects file names that are not UTF-8.
         body = orjson.dumps(_escape_non_utf8(row), option=option)
     return escape_json(body) + b"\n"
 

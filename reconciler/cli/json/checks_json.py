@@ -35,7 +35,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The result of `validate`."""
+    """Resources and problems that `validate` found."""
 
     valid: bool
     workspace: str | None

@@ -43,7 +43,7 @@ class StoredPartition:
 
 
 def _list_partitions(topic: TopicStorage) -> tuple[StoredPartition, ...]:
-    """The partitions."""
+    """Partitions of the topic, with offsets and sizes."""
     url = "" if topic.tiering is None else topic.tiering.url
     return tuple(
         StoredPartition(held, None if held.remote is None else RemotePartition(held.remote, url))
@@ -148,7 +148,7 @@ Quota: TypeAlias = Literal["topics", "partitions", "bytes"]
 
 
 def _list_deleted_offsets(deletion: GroupDeletion) -> tuple[GroupOffset, ...]:
-    """The deleted offsets."""
+    """Committed offsets that the command deletes."""
     return tuple(
         offset
         for offset in deletion.group.offsets

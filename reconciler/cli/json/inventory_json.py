@@ -57,7 +57,7 @@ def _list_acls(explained: ExplainedResource) -> tuple[ActingAcl, ...]:
 
 
 def _list_actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
-    """Actions on the resource."""
+    """Planned actions that change the resource."""
     return tuple(
         PlannedAction(
             action.id,

@@ -86,7 +86,7 @@ def _read_spec(row: LinkRow) -> dict[str, Any]:
 
 
 def _list_failed_tasks(row: LinkRow) -> tuple[LinkTask, ...]:
-    """Failed tasks."""
+    """Tasks of the link that report an error."""
     tasks = sorted(row.seen.tasks.items())
     return tuple(LinkTask(trouble.code, trouble.message, trouble.since_ms, name) for name, trouble in tasks)
 

@@ -34,13 +34,13 @@ class _SarifModel(BaseModel):
 
 
 class Text(_SarifModel):
-    """Text for people."""
+    """A message to display."""
 
     text: str = Field(min_length=1)
 
 
 class Rule(_SarifModel):
-    """A kind of result."""
+    """A SARIF `rule`: the kind of a finding."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     short_description: Text
@@ -81,14 +81,14 @@ class PhysicalLocation(_SarifModel):
 
 
 class LogicalLocation(_SarifModel):
-    """An address."""
+    """The address of the resource."""
 
     fully_qualified_name: str
     kind: Literal["resource"] = "resource"
 
 
 class Location(_SarifModel):
-    """The declaration and the address."""
+    """Where the resource is declared, and its address."""
 
     physical_location: PhysicalLocation
     logical_locations: tuple[LogicalLocation, ...]
@@ -102,7 +102,7 @@ class Fingerprints(_SarifModel):
 
 
 class Result(_SarifModel):
-    """One remark."""
+    """A SARIF `result`: one finding, its rule and its location."""
 
     rule_id: str
     rule_index: int = Field(ge=0)

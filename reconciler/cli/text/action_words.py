@@ -68,7 +68,7 @@ def _describe_unknown_size(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
     if action.estimate.role is not None:
-        return ""  # `list_role_notes` gives the reason
+        return ""  # `list_role_notes` says why.
     if action.verb == UNMOUNT.name:
         return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:
@@ -88,7 +88,7 @@ def _describe_replacement(action: Action) -> str:
     location = topic.spec.read_replica_of if isinstance(topic, Topic) else None
     what = "an ordinary topic" if location is None else f"a read replica of {location}"
     if location is None and Reason.SOURCE_KEPT in action.reasons:
-        what = "a read replica"  # saved plans omit the name
+        what = "a read replica"  # Printed plans omit the name of the source.
     return f"replaced: it was {what}" if isinstance(action, Delete) else f"in place of what it was: {what}"
 
 
@@ -389,7 +389,7 @@ def _describe_mount(action: Transition) -> str:
     if not isinstance(mounting, Mounting):
         return action.to_state
     location = _find_location(action, mounting)
-    if _is_unmount(action):  # Redpanda chooses the location while it unmounts.
+    if _is_unmount(action):  # Redpanda chooses the location only while it unmounts.
         return f"detached at {location}" if "/" in location else "detached; reconciler mount list shows its location"
     return f"mounted from {location} as {mounting.topic_name}"
 

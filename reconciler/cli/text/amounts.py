@@ -99,7 +99,6 @@ def _find_unmatched(items: Sequence[object], others: Sequence[object]) -> dict[i
 
 
 def _pair_alike(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Pair the most similar removed and added items, equally similar ones by position."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
@@ -124,13 +123,13 @@ def _count_common(before: object, after: object) -> int:
 def _diff_leaves(name: str, before: object, after: object) -> list[LeafChange]:
     if before == after:
         return []
-    from deepdiff.diff import DeepDiff  # slow import
+    from deepdiff.diff import DeepDiff
     from deepdiff.helper import notpresent
 
     def text(value: object) -> str:
         return _UNSET if value is notpresent else _format_leaf(value)
 
-    # DeepDiff's `ignore_order` depends on Python's hash seed.
+    # DeepDiff's `ignore_order` is not used: its result depends on Python's hash seed.
     differences: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
     levels = [
         (level.path(use_t2=True, output_format="list"), level.t1, level.t2)

@@ -199,7 +199,6 @@ def _format_left_out(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 
 def _format_inexpressible_import(lost: Sequence[NotImported]) -> Iterator[Line]:
-    """Format each reason once; it may apply to thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
         alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)

@@ -150,7 +150,7 @@ def _flatten_fields(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _is_different(path: str, shown: ResourceView, sides: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the cluster differs, or lacks a config or access rule; other fields may be missing.
+    """Return whether the cluster differs, or lacks a config or access rule. Other fields may be missing.
 
     `sides` are files, state and cluster.
     """
@@ -326,7 +326,6 @@ def _format_full_label(arrow: Arrow) -> str:
 
 
 def _assign_node_ids(picture: Picture) -> dict[str, str]:
-    """Map nodes to ids, because names may need escaping."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

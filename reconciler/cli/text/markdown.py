@@ -413,7 +413,8 @@ def _is_blocked(entry: PlanRow) -> bool:
 
 
 def _format_tail(plan: Plan, today: date | None) -> list[str]:
-    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()  # the head shows the counts
+    # The comment's head shows the first line.
+    _, *rest = to_plain_text(format_plan_totals(plan)).splitlines()
     return [*_format_allowances(plan, today), *(fence_block("", rest) if rest else []), *_format_footer(plan)]
 
 

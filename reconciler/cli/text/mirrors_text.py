@@ -124,7 +124,7 @@ def _build_partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]
 
 
 def format_mirror_errors(errors: MirrorErrors) -> list[Line]:
-    """Format a table of errors."""
+    """Format errors of links, tasks and mirrors with codes and start times."""
     if not errors.errors:
         return [] if errors.lost else [make_line("Nothing is wrong.")]
     rows = [
@@ -153,7 +153,7 @@ _LINK_HEADINGS: Final = ("cluster", "link", "source", "mode", "prefix", "state",
 
 
 def format_links(links: LinkList) -> list[Line]:
-    """Format a table of links."""
+    """Format links with source, mode, prefix, state and counts of mirrors."""
     if not links.rows:
         return (
             []

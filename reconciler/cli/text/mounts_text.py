@@ -150,7 +150,7 @@ def _list_next_commands(underway: ClusterMigration) -> str:
 
 
 def format_migration_question(underway: ClusterMigration, verb: str) -> list[Line]:
-    """Format a migration, and the effect of `verb`."""
+    """Format the confirmation question: a migration, and the effect of the verb (cancel or delete)."""
     return [*format_migration(underway)[:-1], make_line("  ", _describe_effect(underway, verb))]
 
 

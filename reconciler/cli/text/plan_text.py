@@ -35,7 +35,7 @@ NAMED: Final = 20
 _SHORT_DIGEST: Final = 8
 
 
-class PlanReading(Protocol):
+class ReadStatistics(Protocol):
     """Counts and duration of cluster reads."""
 
     @property
@@ -59,7 +59,7 @@ class PlanReading(Protocol):
         ...
 
 
-def format_plan(plan: Plan, reading: PlanReading | None = None, *, width: int | None = None) -> list[Line]:
+def format_plan(plan: Plan, reading: ReadStatistics | None = None, *, width: int | None = None) -> list[Line]:
     """Format a plan, wrapped at `width`; an order's plan has no header."""
     plan_sections = sort_plan_rows(plan)
     head = [_format_header(plan, reading), *format_rollback_warning(plan)] if plan.workspace else []
@@ -92,7 +92,7 @@ def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
     allows = list_allowances(plan)
     allows += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     if allows:
-        # outdated files block the apply, not an action
+        # Without a blocked action, older files block the apply.
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
         flags = [f"--allow {shlex.quote(name)}" for name in allows]
         lines.append(make_line(Span(f"{what}: ", Tone.DANGER), _join_first(flags)))
@@ -125,9 +125,9 @@ def _join_first(words: list[str], gap: str = " ") -> str:
 
 
 def list_allowances(plan: Plan) -> list[str]:
-    """List the values of `--allow` that unblock a plan, similar ones as a pattern."""
+    """List the values of `--allow` that unblock a plan. Similar ones become a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
-    # `guards.maxDeletes` does not count deletes of a destroy.
+    # Patterns do not lift `guards.maxDeletes`, which counts all deletes except those of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = group_allowances(others)
     return list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
@@ -137,7 +137,7 @@ def _is_counted(action: Action) -> bool:
     return isinstance(action, Delete) and Reason.DESTROYED not in action.reasons
 
 
-def _format_header(plan: Plan, reading: PlanReading | None) -> Line:
+def _format_header(plan: Plan, reading: ReadStatistics | None) -> Line:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     parts = [f"state #{plan.base.serial}" if plan.base else "no state yet"]
     parts += [f"desired {plan.git_commit[:SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []

@@ -1,4 +1,4 @@
-"""Findings as remarks and JUnit XML."""
+"""Findings as remarks (rule, level, message, place), and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def build_problem_remark(problem: Problem) -> Remark:
         about,
         message,
         hint=problem.hint,
-        # a problem without a line is shown at line 1
+        # A problem without a line is shown at line 1.
         source=f"{problem.file}:{problem.line or 1}",
         fingerprint=hash_parts("manifest-error", problem.file, problem.field, problem.message),
     )
@@ -199,7 +199,7 @@ def format_junit(remarks: Remarks) -> bytes:
     for remark in cases:
         _add_case(suite, remark)
     if not cases:
-        # many tools reject a report without test cases
+        # Many tools reject a report without test cases.
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
     indent(root)
     text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()

@@ -60,7 +60,7 @@ _VERDICTS: Final[Mapping[str, str]] = {
 
 
 def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
-    """Format an event of a run."""
+    """Format an event that is neither progress nor the result of an action."""
     match event:
         case LeaseLost():
             return [format_lease_lost(event)]
@@ -75,7 +75,7 @@ def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMis
 
 
 def format_failure(event: ActionFailed) -> Line:
-    """Format a failed action's error and hint."""
+    """Format a failed action in one line: its id, error and hint."""
     return make_line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
 
@@ -304,7 +304,7 @@ def _format_omitted(reasons: Sequence[object], what: str) -> Iterator[Line]:
 
 
 def format_upkeep(upkeep: PassResult, *, with_failures: bool = True) -> list[Line]:
-    """Format a pass: mirrors, jobs and failures."""
+    """Format a pass: mirrors, jobs, and failures unless printed before."""
     failures = list(_format_upkeep_failures(upkeep)) if with_failures else []
     ran = [make_line(Span("Ran: ", Tone.STRONG), format_execution(upkeep.ran))] if upkeep.ran.engine else []
     notes = [make_line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]

@@ -101,7 +101,7 @@ def format_waiting(wait: UnfinishedTransition) -> str:
     """Format an unfinished transition, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
-    # both clusters reject records during a reversal
+    # Both clusters reject records during a reversal.
     shut = "takes no records until then, " if wait.rejects_writes else ""
     if wait.state in {
         MIGRATING,
@@ -113,7 +113,7 @@ def format_waiting(wait: UnfinishedTransition) -> str:
 
 
 def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> PlanRow:
-    """Build an action's row, without details that an earlier row shows (`shown`)."""
+    """Omit details that an earlier row shows (`shown`)."""
     sign, tone = choose_action_mark(action)
     what, *more = list_headlines(action)
     if more and isinstance(action, Create):
@@ -138,7 +138,7 @@ def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Plan
 def _format_block(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
-    # the note shows the risk, the last lines show `--allow`
+    # The note names the risk, and the last lines name `--allow`.
     is_said = action.blocked.guard.replace("_", "-") == action.risk.value and action.blocked.allow is not None
     return "blocked" if is_said else f"blocked: {action.blocked.message}"
 

@@ -55,7 +55,7 @@ def format_differences(held: ApprovalCheck) -> list[Line]:
     lines += [part for difference in ordinary[:_MAX_ORDINARY_ROWS] for part in _format_difference(difference)]
     lines += _format_omitted(len(ordinary))
     lines += _format_not_needed(comparison)
-    # If no action exceeds the plan, the error names the cause.
+    # If no action exceeds the approved plan, the error itself names the cause.
     return [*lines, make_line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 

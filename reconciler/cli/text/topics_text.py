@@ -78,7 +78,7 @@ def format_readers(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
 
 
 def format_reset(reset: GroupReset) -> list[Line]:
-    """Format a reset's old and new offsets."""
+    """Format old and new offsets, or why no offset moves."""
     if not reset.moves and reset.shift:
         border = "first offset" if reset.shift < 0 else "end"
         where = f"is at the {border} of its log already, or it has committed nothing there"
@@ -98,7 +98,7 @@ def format_reset(reset: GroupReset) -> list[Line]:
 
 
 def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
-    """Format the offsets to delete."""
+    """Format the committed offsets that a deletion removes."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
     what = "all offsets" if topic is None else f"offsets of {topic}"
@@ -113,14 +113,14 @@ def format_group_deletion(deletion: GroupDeletion) -> list[Line]:
 
 
 def format_reset_result(reset: GroupReset) -> list[Line]:
-    """Format a reset's result."""
+    """Format the number of reset partitions; empty if no offset moved."""
     return (
         [make_line(f"Reset {pluralize(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
     )
 
 
 def format_deletion_result(deletion: GroupDeletion) -> list[Line]:
-    """Format a deletion's result."""
+    """Format the deleted group, or topic of deleted offsets."""
     what = f"group {deletion.group.name}"
     return [
         make_line(
@@ -311,7 +311,7 @@ _MAX_KEY_CELLS: Final = 40
 
 
 def format_profile(profiled: ProfiledTopic) -> list[Line]:
-    """Format a topic's profile."""
+    """Format a profile: content, partitions, keys, timeline and compaction."""
     profile = profiled.profile
     return [
         make_line(Span(profiled.address, Tone.STRONG)),

@@ -24,7 +24,7 @@ from reconciler.providers.protocol import Provider, require_job_links, require_l
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.measures import UndeletableError, check_approved, find_agreed_ends, list_cut_ranges
+from reconciler.resources.measures import UndeletableError, check_approved, find_agreed_ends, list_truncated_ranges
 from reconciler.resources.mirror_link import MirrorTopic, explain_fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -425,7 +425,7 @@ class TransitionDriver:
         at = self.find_truncation_offsets(cluster, full_name, peer)
         # A platform that reports diverged records does not truncate them itself.
         if approved is not None and links.find_diverged_records(full_name, {}) is None:
-            lost = list_cut_ranges(links.read_positions(full_name), at)
+            lost = list_truncated_ranges(links.read_positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 

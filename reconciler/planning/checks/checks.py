@@ -1,4 +1,4 @@
-"""Checks whose errors `--allow` cannot lift. A new check is a function in one of the tuples below."""
+"""Checks whose errors `--allow` cannot lift, in one tuple per phase of planning."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
             reported = _find_problems_of_first_half(wanted, situation)
             yield from (problem for problem in check_link(resource, situation) if problem not in reported)
         case Mounting():
-            if resource.spec.state == "mounted":  # an unmounted topic needs no namespace
+            if resource.spec.state == "mounted":  # Only a mounted topic needs a namespace.
                 yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             yield from check_mounting(resource, situation)
         case Cluster():
@@ -185,10 +185,9 @@ def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Sit
 
 
 def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) -> Iterator[tuple[str, str]]:
+    # Without a state, namespaces that are only name prefixes are unknown.
     is_unknown = not situation.request.has_state and situation.find_capabilities(cluster).namespaces_are_rules
-    if is_unknown or situation.has_namespace(
-        cluster, namespace
-    ):  # without a state, a namespace may be an unknown prefix
+    if is_unknown or situation.has_namespace(cluster, namespace):
         return
     prefix = f"namespace/{cluster}/"
     known = [str(item).removeprefix(prefix) for item in situation.wanted if item.startswith(prefix)]

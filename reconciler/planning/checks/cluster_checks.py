@@ -54,7 +54,7 @@ def find_trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[P
 
 
 def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[PlanFinding]:
-    """Yield problems of clusters."""
+    """Yield errors about clusters with another identity, overlapping roots, or no declaration."""
     clusters = list_declared_clusters(desired)
     for name in sorted(clusters):
         if name in request.identities:
@@ -65,7 +65,7 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
-    """Report overlapping roots, because a cluster deletes unknown objects below its root."""
+    """A cluster deletes unknown objects below its root, so roots must not overlap."""
     clusters = list_declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
@@ -166,7 +166,7 @@ PropertyProblem = tuple[str, str, tuple[str, ...]]
 
 
 def check_properties(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of properties on clusters with known properties."""
+    """Yield errors about declared cluster properties, if the platform lists its properties."""
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Cluster) and situation.can_plan(address):
@@ -296,7 +296,7 @@ def _find_plaintext(address: Address, source: str, cluster: Cluster) -> Iterator
 
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
-    """Yield a problem if the cluster does not use the declared object storage."""
+    """Yield message and hint if the cluster does not use the declared object storage."""
     if seen is None or seen.cluster.storage is None:
         return
     problem = seen.cluster.storage.problem

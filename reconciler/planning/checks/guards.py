@@ -57,7 +57,7 @@ _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
 
 
 def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
-    """Advise unmounting for topics whose delete is blocked."""
+    """Yield the actions; advise to unmount topics whose delete is blocked."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
             yield add_advice(action, format_mounting(action.address))
@@ -74,7 +74,7 @@ def format_mounting(topic: Address) -> str:
 
 
 def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Warn how to keep the records of topics that an order deletes."""
+    """Warn that an unmount would keep the records of topics that a command deletes."""
     topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
         others = f" and those of {pluralize(len(topics) - 1, 'more topic')}" if topics[1:] else ""
@@ -83,7 +83,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
 
 
 def add_advice(action: Delete, instead: str | None) -> Delete:
-    """Add an alternative manifest to a blocked delete."""
+    """Return a delete with an alternative manifest, if it is blocked."""
     if action.blocked is None or instead is None:
         return action
     return replace(action, blocked=replace(action.blocked, instead=instead))
@@ -157,7 +157,7 @@ def apply_guards(
         *((_guard_empty_files,) if is_emptied else ()),
         *_LIFTABLE,
     )
-    judged = [_judge(action, guards, situation, allowed) for action in actions]
+    judged = [_add_block_or_grant(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
         return GuardResult(tuple(judged))
     judged = list(advise_unmounts(_block_excess_deletes(judged, situation, allowed), situation))
@@ -168,7 +168,7 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with blocks by guards, except guards about files."""
+    """Return the actions of a command with blocks. Guards about files do not apply."""
 
     def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None
@@ -193,10 +193,12 @@ def apply_order_guards(
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
     guards: tuple[Guard, ...] = (_guard_protected, protected, _guard_only, _guard_deletion_protection, loss_by_move)
-    return tuple(_judge(action, guards, situation, allowed) for action in actions)
+    return tuple(_add_block_or_grant(action, guards, situation, allowed) for action in actions)
 
 
-def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Grant]) -> Action:
+def _add_block_or_grant(
+    action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Grant]
+) -> Action:
     grant: str | None = None
     other = _find_other_owner(action, situation)
     if other is not None:
@@ -383,7 +385,7 @@ def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowe
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Warn how to lift the limit on the number of deletes, which allowances with patterns do not lift."""
+    """Warn how to lift the limit on deletes, which allowances with patterns do not lift."""
     situation = review.situation
     excess = _find_excess_deletes(
         review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)
@@ -457,7 +459,7 @@ _APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk
 
 
 def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
-    """Warn about the approvals that an apply will require."""
+    """Warn about the approvals that apply will require."""
     most, names = count_required_approvals(review.actions, review.situation.request.guards)
     if most:
         yield PlanFinding(
@@ -531,7 +533,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Warn about resources of other workspaces that orders change."""
+    """Warn about resources of other workspaces that a command changes."""
     addresses = dict.fromkeys(address for action in actions for address in list_changed_addresses(action))
     for address in addresses if situation.foreign_owners else ():
         if (owner := situation.find_foreign_owner(address)) is not None:
@@ -540,7 +542,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
 
 
 def format_takeover_options(addresses: Sequence[Address]) -> str:
-    """Return the command options that take resources from another workspace."""
+    """Return the options that take resources from another workspace."""
     return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 
 

@@ -226,7 +226,7 @@ def _read_quotas(resource: Resource | None) -> Quotas:
 def _collect_usage(
     situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]
 ) -> dict[Address, NamespaceUsage]:
-    # A stopped mirror is also observed as a topic.
+    # A stopped mirror is also observed as a topic; both count once.
     before = {
         _topic_address(address): count_partitions(seen.resource)
         for address, seen in situation.observed.items()
@@ -277,7 +277,7 @@ def _find_added_topics(action: Action, before: Mapping[Address, int]) -> Iterato
     match action:
         case Create(after=Topic() | MirrorTopic() as made):
             partitions = action.parameters.get("partitions")
-            # a mirror's partitions depend on its source
+            # A mirror with an unknown source counts as one partition.
             yield (
                 address,
                 partitions if isinstance(partitions, int) else count_partitions(made) if isinstance(made, Topic) else 1,

@@ -29,7 +29,12 @@ from reconciler.planning.situation import (
     is_mirroring,
 )
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.measures import find_agreed_ends, find_missing_offsets, list_cut_ranges, list_last_fetched
+from reconciler.resources.measures import (
+    find_agreed_ends,
+    find_missing_offsets,
+    list_last_fetched,
+    list_truncated_ranges,
+)
 from reconciler.resources.mirror_link import (
     MirrorLink,
     MirrorTopic,
@@ -81,7 +86,7 @@ def _estimate_catch_up(
 def _estimate_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
-    lost = list_cut_ranges(topic, at)
+    lost = list_truncated_ranges(topic, at)
     begins = {stretch.partition: stretch.start for stretch in lost}
     if committed is None:
         return RoleCost(lost=lost, groups_set_back=None if lost else ())
@@ -153,7 +158,7 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
         at = find_agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
         cost, moved = _estimate_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
     else:
-        of = (_find_incarnation(get_source_topic(mirror), situation), _name_of(get_source_topic(mirror)))
+        of = (_find_incarnation(get_source_topic(mirror), situation), _format_source_name(get_source_topic(mirror)))
         cost, moved = _estimate_catch_up(mirror_measure.positions, source_measure.positions, *of), source_measure
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
     return replace(action, reasons=reasons, estimate=_make_estimate(cost, moved))
@@ -213,7 +218,7 @@ def add_lag_estimate(action: RunJob, situation: Situation, measure: Callable[[Ad
     if mirror_measure is None or source_measure is None:
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
-        of = (_find_incarnation(action.source, situation), _name_of(action.source))
+        of = (_find_incarnation(action.source, situation), _format_source_name(action.source))
         cost = _estimate_catch_up(mirror_measure.positions, source_measure.positions, *of, timeout_ms)
     return replace(action, estimate=_make_estimate(cost, source_measure))
 
@@ -226,7 +231,7 @@ def _compute_failover_cost(
         return _make_unknown_cost(
             positions, f"{mirror.source_cluster} {explain_unread(mirror.source_cluster, situation)}"
         )
-    name = _name_of(source)
+    name = _format_source_name(source)
     if source not in situation.observed and as_mirror(source) not in situation.observed:
         return _make_unknown_cost(positions, f"there is no {name} any more")
     if mirror_measure is None or source_measure is None:
@@ -240,7 +245,7 @@ def _compute_failover_cost(
     )
 
 
-def _name_of(source: Address) -> str:
+def _format_source_name(source: Address) -> str:
     return f"{full_name_of(source)} on {cluster_of(source)}"
 
 

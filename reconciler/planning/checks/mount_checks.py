@@ -1,4 +1,4 @@
-"""Checks of mounts and unmounts."""
+"""Checks of mounts and unmounts, which yield (message, hint)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, read_present_switches
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.planning.resolve.mount_sources import (
+    are_equal_locations,
     find_held_state,
     get_remote_location,
     get_source_location,
@@ -23,7 +24,6 @@ from reconciler.planning.resolve.mount_sources import (
     is_in_object_storage,
     is_location,
     is_other_topic,
-    is_same_place,
     matches_source,
 )
 from reconciler.planning.situation import Review, Situation, WantedResource, as_mirror, get_mounted_topic, is_replica
@@ -90,7 +90,7 @@ def _add_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
-    """Warn about sealed topics, which reject all records."""
+    """Warn about sealed topics, which are closed to producers."""
     yield from find_sealed_topics(review.situation.observed)
 
 
@@ -128,7 +128,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of the topic to mount, which may still be on a cluster."""
+    """Return the size of the topic to mount, on a cluster or in object storage; `None` if unknown."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -193,17 +193,17 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
             continue
         if is_in_object_storage(mounting, situation):
             location = situation.unmounted_locations.get(address) or _find_source_location(address, situation)
-            yield _report_stranger(address, topic, _suggest_for_stranger(topic, location, situation), review)
+            yield _report_other_topic(address, topic, _suggest_for_other_topic(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
-            yield _report_stranger(address, topic, "Look at its records before you delete it.", review)
+            yield _report_other_topic(address, topic, "Look at its records before you delete it.", review)
         elif address in recreated:
-            yield _report_stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
+            yield _report_other_topic(address, topic, "The unmount archives that topic once it is allowed.", review)
     for topic, location in sorted(situation.request.stored.detached.items()):
         if topic in situation.observed:
-            yield _report_stranger(topic, topic, _suggest_for_stranger(topic, location, situation), review)
+            yield _report_other_topic(topic, topic, _suggest_for_other_topic(topic, location, situation), review)
 
 
-def _report_stranger(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
+def _report_other_topic(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
     held = review.measure(topic, is_wish=True)
     what = "its records could not be counted" if held is None else pluralize(held.records, "record")
     if held is not None and held.newest_ms is not None:
@@ -213,7 +213,7 @@ def _report_stranger(address: Address, topic: Address, hint: str, review: Review
     return PlanFinding(address, wanted.source if wanted is not None else None, message, hint, concerns_drift=True)
 
 
-def _suggest_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
+def _suggest_for_other_topic(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].topic.legacy is not None
     can_leave = is_tiered or situation.find_capabilities(cluster_of(topic) or "").mountings_by_jobs
@@ -231,7 +231,7 @@ def _format_utc(ms: int) -> str:
 
 
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject a mount over another topic with the same name."""
+    """Yield a problem if another topic has the name of the topic to mount."""
     location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     is_hidden = location is None and hides_locations(mounting.cluster, situation)
@@ -241,7 +241,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
         if (
             not isinstance(mount_source, MountSource)
             or is_location(meant)
-            or is_same_place(mount_source.location, location)
+            or are_equal_locations(mount_source.location, location)
         ):
             return
         meant = mount_source.location
@@ -259,7 +259,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject the unmount of another topic with the same name."""
+    """Yield a problem if another topic has the name of the topic to unmount."""
     location, meant = get_remote_location(seen), get_source_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_location(meant)
     if location is None or is_named or matches_source(location, meant):
@@ -336,8 +336,8 @@ def _find_taken_location(mounting: Mounting, situation: Situation) -> str | None
 
 
 def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
-    if not _has_storage(mounting, situation):
-        yield _explain_storage(mounting)
+    if not _declares_object_storage(mounting, situation):
+        yield _explain_missing_storage(mounting)
         return
     mirror = as_mirror(get_mounted_topic(mounting))
     seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
@@ -347,8 +347,8 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
     if ActingConfigs(situation).properties(mounting.cluster).get(ENABLED) == "false":
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
-    if _has_other_name(mounting, situation):
-        return  # the mount is reported or rejected later
+    if _is_awaiting_rename(mounting, situation):
+        return  # Until a planned rename, the topic has its old name.
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
@@ -371,10 +371,10 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
     if seen is not None:
         yield f"{mirror} is a mirror: its records belong to its source", _suggest_promote(mirror)
         return
-    if mounting.address in situation.recorded or _has_other_name(mounting, situation):
+    if mounting.address in situation.recorded or _is_awaiting_rename(mounting, situation):
         return
-    if not _has_storage(mounting, situation):
-        yield _explain_storage(mounting)
+    if not _declares_object_storage(mounting, situation):
+        yield _explain_missing_storage(mounting)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     if isinstance(mount_source, UserError):
         yield mount_source.message, mount_source.hint
@@ -396,8 +396,8 @@ def _check_unmount(
         message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
         yield message, "`reconciler run` finishes it; then plan again."
         return
-    if not _has_storage(mounting, situation):
-        yield _explain_storage(mounting)
+    if not _declares_object_storage(mounting, situation):
+        yield _explain_missing_storage(mounting)
         return
     yield from check_leaving(mounting, seen, situation)
     if not situation.find_capabilities(mounting.cluster).mountings_by_jobs:
@@ -420,7 +420,6 @@ def _explain_lost(mounting: Mounting, location: str) -> tuple[str, str]:
 
 
 def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Only topics whose records are all uploaded can be unmounted (F-R-101)."""
     properties = _read_properties(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
@@ -457,7 +456,7 @@ def _is_protected(topic: Address, situation: Situation) -> bool:
     return declared if declared is not None else last is not None and last.protect
 
 
-def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
+def _is_awaiting_rename(mounting: Mounting, situation: Situation) -> bool:
     topic = situation.wanted.get(get_mounted_topic(mounting))
     if topic is not None and topic.moved_from is not None and situation.exists_as_recorded(topic.moved_from):
         return True
@@ -467,11 +466,11 @@ def _has_other_name(mounting: Mounting, situation: Situation) -> bool:
     return isinstance(resource, Mounting) and has_own_topic(resource, situation)
 
 
-def _has_storage(mounting: Mounting, situation: Situation) -> bool:
+def _declares_object_storage(mounting: Mounting, situation: Situation) -> bool:
     return situation.clusters[mounting.cluster].spec.object_storage is not None
 
 
-def _explain_storage(mounting: Mounting) -> tuple[str, str]:
+def _explain_missing_storage(mounting: Mounting) -> tuple[str, str]:
     return f"cluster {mounting.cluster} has no object storage", "Declare objectStorage on the Cluster."
 
 

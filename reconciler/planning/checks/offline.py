@@ -57,7 +57,7 @@ def _find_broken_requirements(address: Address, resource: Resource, require: Req
     if not isinstance(resource, MirrorTopic):
         labels = read_labels(resource)
         yield from (f"label {label} is missing" for label in require.labels if label not in labels)
-    configs = None if is_replica else _choose_configs(resource)
+    configs = None if is_replica else _read_configs_for_rules(resource)
     for key in sorted(require.configs) if configs is not None else ():
         value = configs.get(key) if configs else None
         allowed = require.configs[key]
@@ -74,7 +74,7 @@ def _check_bounds(field: str, value: int | None, bounds: Between | None) -> Iter
         yield f"{field} is {value}, allowed: {bounds.min or 1} to {bounds.max or 'any'}"
 
 
-def _choose_configs(resource: Resource) -> Mapping[str, str] | None:
+def _read_configs_for_rules(resource: Resource) -> Mapping[str, str] | None:
     match resource:
         case Topic() | Namespace():
             return resource.spec.configs

@@ -77,7 +77,8 @@ PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
 def find_access_reason(action: Update, situation: Situation) -> Reason | None:
     """Return why an update gives all principals access or takes it from them, or `None`."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
-    if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writes
+    # A mirror's access rules only deny writes.
+    if not changes or isinstance(action.after, MirrorTopic):
         return None
     before = {path for path in list_fields(action.before) if path.startswith(ACLS)}
     after = {path for path in before if changes.get(path, path) is not None}
@@ -184,7 +185,7 @@ class Impact:
         risk = Risk.NONE
         if any(change.path == "partitions" for change in action.changes):
             reasons.append(Reason.PARTITIONS_INCREASE)
-            risk = Risk.IRREVERSIBLE  # keys are assigned to other partitions
+            risk = Risk.IRREVERSIBLE
         lost, cost = self._find_loss_by_update(action), self._switching.cost(action)
         if lost.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
@@ -214,7 +215,6 @@ class Impact:
         )
 
     def _estimate_replication(self, action: Update) -> tuple[int, int] | None:
-        """Return the bytes that brokers copy and the partition count, or `None` if no replica moves."""
         topic = action.before
         change = next((candidate for candidate in action.changes if candidate.path == "replicationFactor"), None)
         if change is None or not isinstance(topic, Topic):
@@ -236,7 +236,6 @@ class Impact:
         return total
 
     def _find_added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Together, several actions may delete records that each alone would keep."""
         layers = [layer for layer, _ in self._list_config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
@@ -315,7 +314,7 @@ class Impact:
             case Namespace() | Cluster():
                 yield from self._topics_by_parent.get(address, ())
             case MirrorTopic():
-                pass  # a mirror's retention follows its source
+                pass  # A mirror's retention is that of its source.
             case _:
                 assert_never(before)
 
@@ -375,7 +374,7 @@ class Impact:
         if action.job == UNMOUNT.name and action.address in self._situation.observed:
             return add_unmount_estimate(action, action.address, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
-            return action  # the job copies only the lag
+            return action  # Other jobs copy only the lag.
         source = action.source
         is_brought = find_planned_source(source, self._situation) is not None
         is_there = is_brought or any(place in self._situation.observed for place in (source, as_mirror(source)))
@@ -396,7 +395,7 @@ class Impact:
         return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
-        """Return a topic's measurement, or request one and return `None`. With `is_wish`, no risk depends on it."""
+        """Return a topic's measurement, or request one and return `None`. `is_wish`: only estimates need it."""
         source = find_planned_source(address, self._situation)
         if source is not None:
             return measure_source(source, self._situation, self.measure)

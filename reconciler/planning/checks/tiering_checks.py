@@ -115,7 +115,6 @@ class _Switch:
 
     @property
     def ends_uploads(self) -> bool:
-        """Whether uploads end, so that records waiting for upload may expire."""
         was_on = self.seen.state == TieringState.ENABLED and read_switches(self.now).write
         return was_on and not self.is_one and not read_switches(self.then).write
 
@@ -264,7 +263,6 @@ class TieringImpact:
 
     @cached_property
     def _replicas(self) -> Mapping[str, Sequence[Address]]:
-        """Cluster id and revision of a source → its declared read replicas."""
         replicas: dict[str, list[Address]] = {}
         for address, wanted in sorted(self._situation.wanted.items()):
             topic = wanted.resource
@@ -490,7 +488,7 @@ class _TieringChecker:
             yield self.address if key in self.own else Address(origin), ("spec", "configs", key)
 
 
-# Checks use planned values, or else the brokers' defaults (F-K-071).
+# Checks use a config's planned value, or the brokers' default (F-K-071).
 
 
 _CHECKED_CONFIGS: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}

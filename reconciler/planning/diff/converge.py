@@ -194,7 +194,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a change of tiering, which is a transition (KIP-950), from other differences."""
+    """Separate a tiering change, which is a transition (KIP-950), from the rest; `None` without one."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -567,8 +567,10 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
     how = Comparison(
         catalog=capabilities.configs,
         ignored=situation.find_ignore_rule,
-        is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features)) if is_link else _always,
-        is_recorded=_never if capabilities.keeps_quotas else _is_quota,
+        is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features))
+        if is_link
+        else _supports_any_path,
+        is_recorded=_supports_no_path if capabilities.keeps_quotas else _is_quota,
         hiding=find_hidden_values(situation, sides.wanted, sides.last, before),
     )
     differing = find_differences(sides.address, sides.wanted, sides.last, before, how)
@@ -677,7 +679,6 @@ def _drop_added_partitions(sides: AddressView, differing: Differences, decision:
 def _refuse_changes(
     sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
 ) -> bool:
-    """Add errors for impossible changes. Return whether there are any."""
     if is_disabling(before):
         decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
     capabilities = situation.find_capabilities(cluster_of(sides.address) or "")
@@ -702,11 +703,11 @@ def _is_supported(path: str, features: frozenset[str]) -> bool:
     return feature is None or feature in features
 
 
-def _always(_path: str) -> bool:
+def _supports_any_path(_path: str) -> bool:
     return True
 
 
-def _never(_path: str) -> bool:
+def _supports_no_path(_path: str) -> bool:
     return False
 
 
@@ -715,7 +716,7 @@ def _is_quota(path: str) -> bool:
 
 
 def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a cluster that has the recorded identity."""
+    """Add the actions of a cluster that has the recorded identity."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return
@@ -731,7 +732,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
             )
         )
         return
-    # Some platforms report only the identity.
+    # Platforms that report only a cluster's identity are compared as declared.
     seen = sides.before or Observed(cluster)
     before = replace(seen, incarnation=identity.cluster_id)
     differing = find_platform_differences(sides, before, situation)

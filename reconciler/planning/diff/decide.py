@@ -65,7 +65,8 @@ def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Dec
 def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: Decision) -> bool:
     mounting = situation.mountings_by_topic.get(sides.address)
     before = sides.before
-    if mounting is not None:  # unmounted, or another topic has the name
+    # The Mounting unmounts the topic, or another topic has its name.
+    if mounting is not None:
         is_other = before is not None and is_other_topic(mounting, before, situation)
         return mounting.spec.state == "unmounted" or is_other
     cluster = sides.address.split("/")[1]
@@ -98,7 +99,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
 
 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
-    """Decide about every desired address that has no errors."""
+    """Add the actions of every desired address that has no errors."""
     renamed = find_readdressed(situation)
     speaking = _find_shared_topics(situation)
     for address in sorted(situation.wanted, key=build_sort_key):
@@ -107,17 +108,16 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         wanted = situation.wanted[address]
         if address in refused:
             if wanted.moved_from is not None:
-                decision.settled.add(wanted.moved_from)  # the topic moves after the error is fixed
+                decision.settled.add(wanted.moved_from)  # The recorded topic stays until the error is fixed.
             continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
-            continue  # the link on the other cluster has errors
+            continue  # The same link has errors on its other cluster.
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_in_transition_state(before)
         is_simple = is_simple and not (
             before is not None and (before.topic.is_sealed or before.topic.filled is not None)
         )
-        # Most topics are unchanged.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
         if is_same and not find_hidden_values(situation, wanted, last, before):
             continue
@@ -231,7 +231,7 @@ def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
         if address not in situation.wanted
         and address not in situation.recorded
         and address not in moved
-        and _is_strange(address, seen, situation)
+        and _is_unmanaged(address, seen, situation)
     )
     return tuple(
         sorted(
@@ -241,7 +241,7 @@ def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
     )
 
 
-def _is_strange(address: Address, seen: Observed, situation: Situation) -> bool:
+def _is_unmanaged(address: Address, seen: Observed, situation: Situation) -> bool:
     if seen.is_internal or not situation.can_plan(address) or kind_of(address) in {"cluster", "policy"}:
         return False
     if isinstance(seen.resource, MirrorTopic):

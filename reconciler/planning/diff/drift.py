@@ -60,7 +60,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
         return
     for rule in request.guards.ignore_drift:
         if rule.until < request.today:
-            continue  # expired rules are errors
+            continue  # `check_expired` reports expired rules.
         addresses = [address for address in _list_known_addresses(situation) if matches_pattern(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):
             continue
@@ -91,7 +91,7 @@ def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bo
 def _list_other_paths(situation: Situation, address: Address) -> Iterator[str]:
     wanted = situation.wanted.get(address)
     yield from wanted.origins if wanted is not None else ()
-    yield from ("state",) if address.startswith("mirror/") else ()  # a mirror's pause is not among its fields
+    yield from ("state",) if address.startswith("mirror/") else ()  # `list_fields` omits a mirror's pause.
 
 
 def _format_resources(addresses: list[Address]) -> str:
@@ -118,7 +118,7 @@ def _find_reverting_actions(decision: Decision, situation: Situation) -> Iterato
             case Update():
                 yield from _revert_update(action, situation, decision)
             case Create():
-                yield from _recreate(action, situation)
+                yield from _recreate_as_recorded(action, situation)
             case RunJob():
                 if Reason.FIRST_COPY in action.reasons:
                     yield action
@@ -209,7 +209,7 @@ def _warn_of_kept_drift(decision: Decision, situation: Situation, made: Abstract
         decision.warn(drift_finding.address, wanted.source if wanted else None, message, hint)
 
 
-def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
+def _recreate_as_recorded(action: Create, situation: Situation) -> Iterator[Create]:
     last = situation.recorded.get(action.address)
     if last is None or Reason.MISSING not in action.reasons:
         return
@@ -221,7 +221,7 @@ def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
 def _choose_resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
     if not isinstance(wanted, MirrorTopic):
         return last if type(last) is type(wanted) else None
-    # A mirror has only its own configs; other fields follow its source.
+    # A mirror's other fields follow its source.
     is_same = isinstance(last, MirrorTopic) and (last.link, last.source, last.state) == (
         wanted.link,
         wanted.source,

@@ -1,4 +1,4 @@
-"""Decide orders about links."""
+"""Turn a command's orders about links into actions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
-    """Create a link on those of its clusters where no interrupted command created it."""
     link = order.resource
     halves = (link.address, build_other_half_address(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:
@@ -81,19 +80,21 @@ def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decisio
         return
     new = [at for at in halves if at not in situation.observed]
     for at in halves:
-        is_left = bool(new) and _is_alike(situation.wanted[at], situation.observed.get(at), whole=at == link.address)
+        is_left = bool(new) and _equals_ordered_link(
+            situation.wanted[at], situation.observed.get(at), whole=at == link.address
+        )
         if at not in new and not is_left:
             decision.refuse(link.address, None, f"{at} exists already", f"Look at it: reconciler link describe {at}")
             return
     planned = {action.address for action in decision.actions}
-    decision.actions += [_create_action(situation.wanted[at]) for at in new if at not in planned]
+    decision.actions += [_build_link_creation(situation.wanted[at]) for at in new if at not in planned]
 
 
-def _create_action(wanted: WantedResource) -> Create:
+def _build_link_creation(wanted: WantedResource) -> Create:
     return Create(address=wanted.resource.address, after=wanted.resource, reasons=(Reason.BY_COMMAND,))
 
 
-def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:
+def _equals_ordered_link(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:
     if seen is None:
         return False
     want, live = list_fields(wanted.resource), list_fields(seen.resource)

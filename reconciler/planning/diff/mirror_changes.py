@@ -1,4 +1,4 @@
-"""Decide about mirrors: create, change role, copy, release."""
+"""Create mirrors, change their roles, copy them, or release them."""
 
 from __future__ import annotations
 
@@ -82,12 +82,13 @@ _RISK_BY_VERB = {
 
 
 def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about one mirror."""
+    """Add the actions that give a mirror its declared state."""
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.find_capabilities(mirror.cluster).links:
-        return  # the link has errors
+        return  # `check_link` rejects the link.
     way = find_way_to_role(mirror, situation)
-    if follows_other_source(mirror, sides.before):  # the mirror belongs to another link of a chain
+    # In a chain, the observed mirror may belong to another link.
+    if follows_other_source(mirror, sides.before):
         sides = replace(sides, before=None)
     if way is None:
         _plan_new_mirror(sides, mirror, situation, decision)
@@ -131,7 +132,7 @@ def _check_existing_topic(
     sides: AddressView, mirror: MirrorTopic, topic_seen: Observed | None, situation: Situation, decision: Decision
 ) -> None:
     topic = as_topic(mirror)
-    # A topic that was mounted again has a new id.
+    # A mount changes the topic's id, so the recorded id may differ.
     is_ours = topic in situation.mountings_by_topic or (
         topic in situation.recorded and situation.exists_as_recorded(topic)
     )
@@ -159,7 +160,8 @@ def _create_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situation
     wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
     plan_creation(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
     if is_link_paused(mirror, situation):
-        return  # the plan that resumes the link pauses or copies the mirror
+        # The plan that resumes the paused link pauses or copies the mirror.
+        return
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.apply_verb(state, "pause"))
@@ -307,7 +309,8 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
     last = sides.last.resource if sides.last is not None else None
     if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
         return
-    declared = parse_role_mark(sides.last.origins.get(STATE, ""))  # older versions recorded the declared role here
+    # Older versions recorded the current role, and the declared role as a mark in `origins`.
+    declared = parse_role_mark(sides.last.origins.get(STATE, ""))
     is_learnt = declared is None and last.state == mirror.state
     if is_learnt or any(action.address == sides.address for action in decision.actions):
         return
@@ -333,7 +336,7 @@ def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Build the action for a verb. `mirror` is declared; `seen` is the observed mirror that the verb changes."""
+    """Build the action for a verb on the observed mirror `seen`. `mirror` is declared."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -356,7 +359,7 @@ def build_transition(
 def build_catch_up(
     sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None
 ) -> RunJob:
-    """Build the job that copies the lag before a promotion, and fails if the lag does not shrink for `timeout_ms`."""
+    """Build the job that copies the lag before a promotion. It fails after `timeout_ms` without progress."""
     patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -502,7 +505,7 @@ _ENDING_VERBS: Final = frozenset({"failover", "promote"})
 
 
 def report_transitions(situation: Situation, decision: Decision) -> None:
-    """Report restores and reversals in progress, including those of undeclared mirrors."""
+    """Add restores and reversals in progress, including those of undeclared mirrors."""
     if situation.request.options.is_destroy:
         return
     reported = _list_reported(decision)
@@ -539,14 +542,14 @@ def _list_reported(decision: Decision) -> frozenset[Address | None]:
 
 
 def skip_mirrored_topic(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether a Topic manifest is skipped because its topic is or becomes a mirror. Report why."""
+    """Return whether a Topic manifest is skipped because its topic is or becomes a mirror; add why."""
     address = as_mirror(sides.address)
     entry, seen = situation.desired_mirrors.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
         _refuse_topic_and_mirror(sides, entry, situation, decision)
         return True
     if becomes_ordinary_topic(sides.address, situation):
-        return False  # after the transition the topic has its own configs
+        return False  # When the mirror has become an ordinary topic, its manifest applies.
     if (behind := find_mirror_claiming_topic(sides.address, situation)) is not None:
         _warn_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
         return True

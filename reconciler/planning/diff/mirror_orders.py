@@ -1,4 +1,4 @@
-"""Decide orders about mirrors."""
+"""Turn a command's orders about mirrors into actions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collect
     A restore searches all `clusters` for stopped mirrors.
     """
     address = order.mirror
-    cluster, topic = cluster_of(address) or "", _find_topic(address)
+    cluster, topic = cluster_of(address) or "", _to_topic_address(address)
     yield from (cluster_address(cluster), address, topic, _list_links_on(cluster))
     if cluster_address(cluster) not in observed:
         return
@@ -129,7 +129,8 @@ def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collect
             yield from _list_addresses_at_source(get_source_topic(mirror))
         case RoleOrder() | DeleteMirrorOrder():
             if seen is None and topic not in observed:
-                yield address_of("mirror", cluster, "*")  # to suggest similar names
+                # If the mirror is unknown, the error suggests similar names.
+                yield address_of("mirror", cluster, "*")
         case _:
             assert_never(order)
 
@@ -167,7 +168,7 @@ def _list_links_on(cluster: str) -> Address:
     return address_of("link", cluster, "*")
 
 
-def _find_topic(mirror: Address) -> Address:
+def _to_topic_address(mirror: Address) -> Address:
     return address_of("topic", cluster_of(mirror) or "", full_name_of(mirror))
 
 
@@ -294,12 +295,12 @@ def _find_mirror_state(
 
 
 def _no_mirror_error(address: Address, situation: Situation) -> UserError:
-    for at in (address, _find_topic(address)):
+    for at in (address, _to_topic_address(address)):
         if (hidden := situation.request.hidden.get(at)) is not None:
             return UserError(hidden.message, hint=hidden.hint)
     cluster, name = cluster_of(address) or "", full_name_of(address)
     listing = f"See the mirrors with: reconciler mirror list {cluster}"
-    if _find_topic(address) in situation.observed:
+    if _to_topic_address(address) in situation.observed:
         return UserError(f"{address}: topic {name} is not mirrored", hint=listing)
     near = find_similar_spelling(address, (at for at in situation.observed if kind_of(at) == "mirror"))
     return UserError(f"{address}: topic {name} does not exist", hint=format_suggestion(near, then=listing))
@@ -379,7 +380,7 @@ def _find_mirror_to_restore(
     order: RoleOrder, own: Observed | None, situation: Situation
 ) -> tuple[MirrorTopic, MirrorStatus]:
     address = order.mirror
-    if own is None and _find_topic(address) not in situation.observed:
+    if own is None and _to_topic_address(address) not in situation.observed:
         raise _no_mirror_error(address, situation)
     was = own.resource if own is not None and isinstance(own.resource, MirrorTopic) else None
     status = _M.REGULAR if own is None else find_mirror_status(own) or _M.REGULAR
@@ -402,7 +403,7 @@ def _find_mirror_to_restore(
 
 def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> MirrorTopic:
     address = order.mirror
-    cluster, topic = cluster_of(address) or "", _find_topic(address)
+    cluster, topic = cluster_of(address) or "", _to_topic_address(address)
     stopped = [
         mirror
         for at, mirror in sorted(situation.observed_mirrors.items())
@@ -482,7 +483,9 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
         raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
     spec = links[order.link]
     seen = observed.get(address)
-    if seen is None and any(at in observed or at in situation.request.hidden for at in (address, _find_topic(address))):
+    if seen is None and any(
+        at in observed or at in situation.request.hidden for at in (address, _to_topic_address(address))
+    ):
         hint = "A mirror needs an unused name: delete that topic first, or use a link with a prefix."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
     source = _check_source_name(order, spec.prefix)
@@ -499,7 +502,7 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
         configs=_canonicalize_configs(order, situation),
     )
     if seen is not None:
-        _check_same(mirror, seen)
+        _check_equals_existing_mirror(mirror, seen)
         return mirror
     if spec.source not in situation.trusted:
         message = f"{address}: its source {get_source_topic(mirror)}: cluster {spec.source} "
@@ -513,7 +516,7 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
     return mirror
 
 
-def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
+def _check_equals_existing_mirror(mirror: MirrorTopic, seen: Observed) -> None:
     own = seen.resource
     if not isinstance(own, MirrorTopic):
         return
@@ -560,7 +563,7 @@ def _delete_mirror(order: DeleteMirrorOrder, situation: Situation) -> Delete:
     address, seen = order.mirror, situation.observed.get(order.mirror)
     mirror, status, _ = _find_mirror_state(order, situation)
     if status is _M.STOPPED:
-        hint = f"Delete the topic: reconciler topic delete {_find_topic(address)}"
+        hint = f"Delete the topic: reconciler topic delete {_to_topic_address(address)}"
         raise UserError(f"{address} is {status}, and an ordinary topic", hint=hint)
     _check_step(address, "delete", status, mirror.link, situation)
     if seen is None or is_kept_by_link(seen, situation):

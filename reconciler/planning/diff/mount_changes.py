@@ -1,4 +1,4 @@
-"""Decide about Mountings and topics created from object storage."""
+"""Mount and unmount the topics of Mountings, and create topics from object storage."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ MOUNTED_AS: Final = "mounted as "
 
 
 def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    """Decide how a topic changes after this plan mounts it."""
+    """Add the changes of a topic after this plan mounts it."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
         return
     if (under_way is not None and is_in_progress(under_way.state)) or find_held_state(mounting, situation) is not None:
-        return  # the next plan compares it
+        return  # A later plan compares the topic.
     mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
         return
@@ -78,7 +78,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
 
 
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command unmounted, so that no empty topic takes its name."""
+    """Keep the record of a topic that a command unmounted, so that its name stays taken."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
     decision.add_held_change(
@@ -155,7 +155,7 @@ def _predict_mounted_topic(sides: AddressView, source: MountSource, situation: S
         partitions, factor, initial = stored.partitions, stored.replication_factor, stored.initial
         own, all_set = stored.own, stored.configs
     elif source.is_content_unknown:
-        return Observed(topic)  # the platform sets the declared configs after the mount
+        return Observed(topic)  # The platform sets the declared configs after the mount.
     else:
         seen = _find_topic_to_detach(source, situation)
         if seen is None or not isinstance(seen.resource, Topic):
@@ -181,7 +181,7 @@ def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed
 
 
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
-    """Decide about one Mounting. If it was renamed, `old` is its recorded address."""
+    """Add the actions of a Mounting, which was recorded at `old` if it was renamed."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return
@@ -189,7 +189,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
     seen = situation.observed.get(topic)
     is_other = seen is not None and is_other_topic(mounting, seen, situation)
     if old is not None:
-        decision.settled.add(old)  # the record follows when the migration ends
+        decision.settled.add(old)  # The record moves to the new name when the migration ends.
     if _decide_migration(sides, mounting, seen, situation, decision):
         return
     if old is not None:
@@ -201,7 +201,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         decision.add_held_change(sides, message, hint, now)
         return
     if is_other and is_in_object_storage(mounting, situation):
-        seen = None  # another topic has its name
+        seen = None  # The observed topic is another one with the Mounting's name.
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
         if old is None and not (is_same and not _is_location_new(sides, situation)):
@@ -291,7 +291,6 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
 
 
 def _read_configs_to_set(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """Return the configs to set after a mount whose content is still unknown."""
     source, configs = situation.request.stored.mounts.get(mounting.address), _read_declared_configs(mounting, situation)
     is_unknown = isinstance(source, MountSource) and source.is_content_unknown
     return {"configs": dict(configs)} if is_unknown and configs else {}
@@ -306,7 +305,7 @@ def _is_moved_here(topic: Address, situation: Situation) -> bool:
 def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     source = situation.request.stored.mounts.get(sides.address)
     if not isinstance(source, MountSource):
-        return  # checks report it
+        return  # `check_mounting` reports the missing source.
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
     if leaving is not None and is_in_progress(leaving.state):
         decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING, after=source.unmounts))
@@ -456,7 +455,7 @@ def create_recovered(sides: AddressView, topic: Topic, situation: Situation, dec
     """Create a topic from its objects in object storage."""
     stored = situation.request.stored.recoveries.get(sides.address)
     if not isinstance(stored, RecoverableTopic):
-        return  # checks report it
+        return  # `check_recovery` reports the missing source.
     partitions = topic.spec.partitions or stored.partitions
     plan_creation(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
     made = decision.actions[-1]
@@ -525,7 +524,7 @@ def is_replaced(topic: Topic, before: Observed) -> bool:
 def create_replica(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Create a read replica of a topic in object storage."""
     stored = situation.request.stored.recoveries.get(sides.address)
-    if isinstance(stored, RecoverableTopic):  # otherwise, checks report the reason
+    if isinstance(stored, RecoverableTopic):
         plan_creation(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})
 
 
@@ -546,7 +545,7 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
     else:
         plan_creation(fresh, made)
     if not made.actions:
-        return  # checks report it
+        return  # Checks report the reason.
     decision.actions.append(plan_deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
     decision.warnings += made.warnings
     decision.actions += (

@@ -1,4 +1,4 @@
-"""Decide orders about mounts, and join them into migrations."""
+"""Turn a command's orders about mounts into actions, joined into migrations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    """Mount or unmount a topic, without changing the record."""
+    """Add a mount or unmount that does not change the record."""
     refusal = None if order.phase == "finish" else _refuse_migration(order, situation)
     if refusal is not None:
         decision.refuse(order.topic, None, *refusal)
@@ -53,19 +53,19 @@ def join_migrations(actions: Iterable[Action]) -> tuple[Action, ...]:
     migrations: dict[tuple[str | None, str], RunJob] = {}
     others: list[Action] = []
     for action in actions:
-        if isinstance(action, RunJob) and _can_join(action):
+        if isinstance(action, RunJob) and _is_joinable_migration(action):
             key = (action.cluster, action.job)
-            migrations[key] = _join(migrations[key], action) if key in migrations else action
+            migrations[key] = _join_two_migrations(migrations[key], action) if key in migrations else action
         else:
             others.append(action)
     return (*others, *migrations.values())
 
 
-def _can_join(action: RunJob) -> bool:
+def _is_joinable_migration(action: RunJob) -> bool:
     return action.is_migration and action.blocked is None and action.parameters.get("by") != BY_JOBS
 
 
-def _join(first: RunJob, other: RunJob) -> RunJob:
+def _join_two_migrations(first: RunJob, other: RunJob) -> RunJob:
     topics = {**_list_topics(first), **_list_topics(other)}
     one, two = first.estimate, other.estimate
     unknown = one.groups is None or two.groups is None

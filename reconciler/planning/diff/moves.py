@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# On platforms without renames, a move creates a topic, copies, switches groups and deletes the old topic.
+# On platforms without renames, a move creates a topic, copies records, switches groups and deletes the old topic.
 
 
 MOVE: Final = "move"
@@ -159,7 +159,7 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Copies keep timestamps, so old records may expire at once."""
+    """Warn of old records that expire at once, because copies keep timestamps."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
@@ -225,7 +225,7 @@ def decide_moved_resource(sides: AddressView, old: Address, situation: Situation
     elif sides.before is None or sides.last is not None or _is_unrelated(old_last, sides.before):
         return False
     else:
-        _follow_record(sides, old, Reason.MOVED, situation, decision)
+        _adopt_at_new_address(sides, old, Reason.MOVED, situation, decision)
     return True
 
 
@@ -343,7 +343,9 @@ def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> I
         )
 
 
-def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision) -> None:
+def _adopt_at_new_address(
+    sides: AddressView, old: Address, reason: Reason, situation: Situation, decision: Decision
+) -> None:
     before = sides.before
     if before is None:
         return
@@ -358,7 +360,7 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
 
 def move_record(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
     """Move the record of `old` to the desired address of the same resource."""
-    _follow_record(sides, old, Reason.READDRESSED, situation, decision)
+    _adopt_at_new_address(sides, old, Reason.READDRESSED, situation, decision)
 
 
 def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
@@ -385,7 +387,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command moved, so that no empty topic takes its old name."""
+    """Keep the record of a topic that a command moved, so that its old name stays taken."""
     new_address = situation.topics_moved_away[sides.address]
     decision.add_held_change(
         sides,

@@ -1,4 +1,4 @@
-"""Decide orders about namespaces and moves into them."""
+"""Turn a command's orders about namespaces into actions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Create a namespace and its missing parents without owning them."""
+    """Add the creation of a namespace and its missing parents, without ownership."""
     capabilities = situation.find_capabilities(order.cluster)
     if capabilities.namespaces_are_rules:
         message = f"{_format_prefix(order.cluster, capabilities)}: there is nothing to create"
@@ -84,7 +84,7 @@ def _format_prefix(cluster: str, capabilities: Capabilities) -> str:
 
 
 def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Change configs and access rules of a namespace."""
+    """Add the changes of configs and access rules of a namespace."""
     address = _namespace_address(order.cluster, order.name)
     before, capabilities = situation.observed.get(address), situation.find_capabilities(order.cluster)
     if before is None or not isinstance(before.resource, Namespace):
@@ -119,7 +119,7 @@ def _report_unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
 
 
 def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a namespace after its content."""
+    """Add the deletion of a namespace after its content."""
     itself = _namespace_address(order.cluster, order.name)
     inside = {at for at in situation.observed if itself in list_containers(at)}
     hidden = [
@@ -171,7 +171,7 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         if why is not None:
             decision.refuse(old, None, *why)
             continue
-        move = _move_action(old, name, situation)
+        move = _build_topic_move(old, name, situation)
         decision.actions.append(move)
         homes.append(split_name(name)[0])
         for message, hint in find_tiering_problems(move.address, situation.observed[old], move.changes, situation):
@@ -252,7 +252,7 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     return situation.explain_foreign_owner(old)
 
 
-def _move_action(old: Address, name: str, situation: Situation) -> Transition:
+def _build_topic_move(old: Address, name: str, situation: Situation) -> Transition:
     before = situation.observed[old]
     address = address_of("topic", old.split("/")[1], name)
     last = situation.recorded.get(old)

@@ -1,4 +1,4 @@
-"""Decide orders that commands request."""
+"""Turn a command's orders into actions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     refuse_competing_reversals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
-        for address in sorted(forgotten, key=build_sort_key, reverse=True)  # the content of a namespace comes first
+        # Reversed: content before its namespace.
+        for address in sorted(forgotten, key=build_sort_key, reverse=True)
     ]
 
 
@@ -127,12 +128,14 @@ def _change_record(
     order: ForgetOrder | ReaddressOrder, record: Record, forgotten: dict[Address, None], decision: Decision
 ) -> None:
     if isinstance(order, ForgetOrder):
-        _forget(order, record, forgotten, decision)
+        _collect_forgotten_addresses(order, record, forgotten, decision)
     else:
-        _readdress(order, record, decision)
+        _plan_readdressing(order, record, decision)
 
 
-def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision) -> None:
+def _collect_forgotten_addresses(
+    order: ForgetOrder, record: Record, forgotten: dict[Address, None], decision: Decision
+) -> None:
     named = {address for address in record if matches_pattern(order.pattern, address)}
     if not named:
         message = f"{order.pattern} is not recorded"
@@ -142,7 +145,7 @@ def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], 
     forgotten |= dict.fromkeys((*named, *below))
 
 
-def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> None:
+def _plan_readdressing(order: ReaddressOrder, record: Record, decision: Decision) -> None:
     old, new = order.before, order.after
     if old not in record:
         decision.refuse(old, None, f"{old} is not recorded", suggest_recorded(old, record))
@@ -214,7 +217,7 @@ def _change_address(resource: Resource, address: Address) -> Resource:
         case MirrorTopic():
             plain["name"] = full_name
         case Cluster() | MirrorLink() | TieringPolicy():
-            return resource  # addresses of these kinds never change
+            return resource  # `explain_forbidden_move` rejects these kinds.
         case _:
             assert_never(resource)
     return RESOURCE.validate_python(plain)

@@ -104,7 +104,7 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Decide about recorded addresses that are not desired, content before containers."""
+    """Add the removals of recorded addresses that are not desired, content before containers."""
     leaving = (
         situation.recorded.keys()
         - situation.wanted.keys()
@@ -158,7 +158,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
         warn_of_own_rules(address, last, situation, decision)
     elif is_recreated(last, before):
-        # another process recreated it
+        # Another process recreated the resource.
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         forget_kept_mirror(address, before, situation, decision)
@@ -191,7 +191,7 @@ def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, d
 def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None, situation: Situation) -> bool:
     kind = kind_of(address)
     if kind in {"cluster", "mounting", "policy"}:
-        return True  # clusters are never deleted
+        return True  # These kinds are never deleted.
     if (
         situation.request.options.is_destroy
         and last.ownership == "adopted"
@@ -202,7 +202,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
         return before is not None and before.state == STOPPED
     if kind == "topic" and (address in situation.mountings_by_topic or is_still_declared_mirror(address, situation)):
         return True
-    # the namespace existed before this workspace
+    # The implied namespace existed before this workspace.
     return IMPLIED in last.origins and last.ownership == "adopted"
 
 
@@ -237,7 +237,8 @@ class ContainerGuard:
             return action
         kind = kind_of(action.address)
         staying = [address for address in inside if address not in self._deletes]
-        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # an allowance cannot unblock this
+        # No allowance deletes the source of remaining mirrors.
+        is_for_good = kind in {"topic", "mirror"} and bool(staying)
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
         if kind == "namespace" and (left := self._find_unselected_content(action.address, staying)):
@@ -300,7 +301,7 @@ class ContainerGuard:
 
     def _find_remaining_content(self) -> dict[Address, list[Address]]:
         content: dict[Address, list[Address]] = {}
-        # Planned resources also keep a namespace.
+        # A namespace also stays for resources that the plan creates.
         for address in sorted({*self._situation.observed, *self._situation.wanted}):
             if self._is_removed(address):
                 continue
@@ -355,7 +356,6 @@ class ContainerGuard:
             yield from self._find_other_half(resource)
 
     def _find_other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """Yield the link on the other cluster, because both must be deleted."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

@@ -84,7 +84,8 @@ class RetentionRule:
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
         def configured_value(key: str) -> str | None:
-            own, known = look_up(key), catalog.get(key)  # an empty cleanup.policy deletes nothing
+            # An empty value counts: an empty cleanup.policy deletes nothing.
+            own, known = look_up(key), catalog.get(key)
             return own if own is not None else defaults.get(key, known.default if known is not None else None)
 
         def value(key: str, fallback: str) -> str:
@@ -182,7 +183,7 @@ def compute_loss(
         return Loss(is_known=False, is_compacted=is_compacted)
     until = after.expired_before(now_ms)
     expired = 0 if until is None else measure.estimate_older_bytes(until)
-    # Any partition may exceed its share of the limit.
+    # A single partition may exceed the limit.
     excess = max(0, measure.bytes - after.bytes * partitions) if after.bytes != _FOREVER else 0
     is_beyond = measure.bytes > after.bytes
     is_known = expired is not None and not (is_beyond and not excess)

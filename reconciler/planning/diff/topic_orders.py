@@ -1,4 +1,4 @@
-"""Decide orders about topics."""
+"""Turn a command's orders about topics into actions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedRe
 
 
 def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Create a topic if its name is free."""
+    """Add the creation of a topic if its name is free."""
     wanted = situation.wanted.get(order.topic)
     if wanted is None or any(finding.address == order.topic for finding in decision.errors):
         return
@@ -72,7 +72,7 @@ def create_topic(order: CreateTopicOrder, situation: Situation, decision: Decisi
 
 
 def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> None:
-    """Warn that an unmounted topic has the same name."""
+    """Warn that a topic in object storage has the same name."""
     location = situation.request.stored.detached.get(topic)
     if location is not None:
         message = f"a topic of that name is unmounted, with its records: it is in object storage at {location}"
@@ -81,7 +81,7 @@ def warn_of_stored(topic: Address, situation: Situation, decision: Decision) -> 
 
 
 def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Change configs of a topic or mirror, or add partitions."""
+    """Add changes of configs or partitions of a topic or mirror."""
     observed = situation.observed
     address = next((at for at in (order.topic, as_mirror(order.topic)) if at in observed), None)
     if address is None:
@@ -189,7 +189,8 @@ def _refuse_disabling(
     then = _compute_acting_configs(
         address, replace(before, resource=_set_values(before.resource, configs, None)), situation
     )
-    is_mirror = isinstance(before.resource, MirrorTopic)  # a mirror's state is no tiering state
+    # A mirror's `state` is its role, not its tiering state.
+    is_mirror = isinstance(before.resource, MirrorTopic)
     is_on = before.topic.legacy is not None and not read_switches(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not read_switches(then).is_off or read_disable_policy(then) == RETAIN:
         return None
@@ -207,7 +208,7 @@ def _compute_acting_configs(address: Address, seen: Observed, situation: Situati
 
 
 def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decision) -> None:
-    """Delete a topic, but keep its record."""
+    """Add the deletion of a topic whose record stays."""
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:

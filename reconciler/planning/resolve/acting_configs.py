@@ -120,7 +120,6 @@ class ActingConfigs:
                 acting[key] = configs[key], origin
 
     def _plan_own_configs(self, address: Address) -> dict[str, str]:
-        """Return the desired configs, with observed configs that the files do not manage."""
         situation = self._situation
         wanted, seen = situation.wanted.get(address), situation.observed.get(address)
         last = situation.recorded.get(address)

@@ -114,7 +114,7 @@ def _format_property(value: object, unit: int) -> str:
 
 
 def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen_other: Observed | None) -> bool:
-    """Compare storages by id, or by URL and endpoint if an id is unknown."""
+    """Return whether storages are equal, by id, or by URL and endpoint if an id is unknown."""
     storage, other_storage = one.spec.object_storage, other.spec.object_storage
     if storage is None or other_storage is None:
         return False

@@ -47,7 +47,7 @@ class _Resolver:
     def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
-        # Sorting makes the reported link deterministic.
+        # Sorted, so that plans always report the same one of two conflicting links.
         for address in sorted(self._links):
             self._resolve_link(*self._links[address])
         for address in sorted(self._links):
@@ -75,7 +75,7 @@ class _Resolver:
             case Mounting():
                 self._wanted[address] = _resolve_mounting(resource, declared)
             case TieringPolicy():
-                pass  # policies have no actions
+                pass
             case MirrorTopic():
                 self._report(
                     address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink."
@@ -128,7 +128,7 @@ class _Resolver:
     def _resolve_link(self, link: MirrorLink, declared: DeclaredResource) -> None:
         spec = link.spec
         moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
-        # Mirrors are compared at their own addresses.
+        # The link omits its mirrors, which have their own addresses.
         bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
         self._wanted[link.address] = WantedResource(bare, declared.source, moved_from=moved)
         for place, mirror in enumerate(link.mirrors()):
@@ -170,7 +170,8 @@ class _Resolver:
             try:
                 configs[key] = self._canonical_value(key, value, capabilities)
             except ValueError as error:
-                if origin == address or not origin.startswith("namespace/"):  # the namespace reports other configs
+                # Invalid configs that a namespace declares are reported once, at the namespace.
+                if origin == address or not origin.startswith("namespace/"):
                     self._report(
                         address, declared, f"{key}: {explain_refused_value(value, error)}", "Correct it, or remove it."
                     )
@@ -184,7 +185,6 @@ class _Resolver:
                 self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
-        """Cached, because many topics share a few values."""
         cache_key = id(capabilities.configs), key, value
         canonical = self._canonical.get(cache_key)
         if canonical is None:
@@ -208,7 +208,7 @@ def _is_canonical(configs: Mapping[str, str], capabilities: Capabilities) -> boo
         return True
     if DEFAULT in configs.values():
         return False
-    # Manifests are parsed with this catalog.
+    # Parsing made values canonical by `EMBEDDED_CONFIGS`.
     return capabilities.configs is EMBEDDED_CONFIGS or all(
         EMBEDDED_CONFIGS.get(key) is capabilities.configs.get(key) for key in configs
     )

@@ -1,4 +1,4 @@
-"""Configs, names and access rules that platforms do not support."""
+"""Settings that platforms do not support. Checks yield (message, hint)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
 
 @dataclass(frozen=True, slots=True)
 class _RuleAbove:
-    """An access rule of a parent namespace. `below` is the resource's name relative to the parent."""
+    """`below` is the name relative to the parent namespace."""
 
     tier: Address
     rule: NamespaceAcl

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 PEER: Final = "peer"
-"""Key in `origins` if a command paused the mirror on the other cluster that mirrors this topic."""
+"""Key in `origins`, set if a command paused the mirror of this topic on the other cluster."""
 NOTHING: Final = "nothing"
 _MARK_PREFIX: Final = "a command, while the files said "
 
@@ -70,7 +70,7 @@ def drop_command_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def mark_commanded_role(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror whose role a command changed, with a mark."""
+    """Return a mirror's record, with a mark that a command changed its role to `role`."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -284,13 +284,13 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
 
 
 def find_released_topics(way: Way | None) -> frozenset[Address]:
-    """Return the mirrors that these verbs turn into writable topics."""
+    """Return the mirrors that the verbs turn into writable topics."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(as_topic(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
 def find_topics_to_mirror(way: Way | None) -> frozenset[Address]:
-    """Return the writable topics that these verbs turn into mirrors."""
+    """Return the writable topics that the verbs turn into mirrors."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (get_source_topic(step.mirror) for step in steps if step.verb in _REVERSALS)
     return frozenset((*swapped, *(as_topic(step.mirror) for step in steps if step.verb == "truncate-and-restore")))
@@ -327,7 +327,7 @@ def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situ
 
 
 def predict_resumed_status(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
-    """Return a mirror's status after this plan resumes its link, as clusters report only the pause."""
+    """Return a mirror's status after this plan resumes its link; clusters report only the pause."""
     seen = situation.observed.get(link := link_of(mirror))
     was_paused = seen is not None and isinstance(seen.resource, MirrorLink) and seen.resource.spec.paused
     is_resumed = was_paused and not is_link_paused(mirror, situation) and link in situation.wanted
@@ -541,7 +541,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     """Yield why a declared mirror is impossible."""
     capabilities = situation.find_capabilities(mirror.cluster)
     if not capabilities.links:
-        return  # the link reports it
+        return  # `check_link` rejects the link.
     if mirror.state not in capabilities.mirrors.roles:
         message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
@@ -600,7 +600,8 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
     if find_mirror_back(mirror, situation) is not None:
-        return  # the source copies this mirror until roles are swapped back
+        # After a role swap, the source copies from this topic.
+        return
     if is_replica(situation.wanted.get(get_source_topic(mirror)) or situation.observed.get(get_source_topic(mirror))):
         source = get_source_topic(mirror)
         yield (
@@ -630,7 +631,8 @@ def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         return
     source = get_source_topic(mirror)
     for other in situation.desired_mirrors_by_source.get(source, ()):
-        is_declared = STATE not in situation.wanted[other.address].origins  # otherwise a command reversed it
+        # A state with an origin was set by a command.
+        is_declared = STATE not in situation.wanted[other.address].origins
         if other.state == "reversed" and is_declared and other.address != mirror.address:
             where = situation.wanted[other.address].source
             message = f"it and {other.address} ({where}) are both to be reversed"
@@ -807,7 +809,7 @@ def link_of(mirror: MirrorTopic) -> Address:
     return address_of("link", mirror.cluster, mirror.link)
 
 
-# Records store the declared role. Older versions stored the current role with a mark.
+# Mirror records store the declared role. Older versions stored the current role, with a mark.
 
 
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
@@ -872,7 +874,7 @@ def find_held_mirrors(situation: Situation) -> Iterator[HeldChange]:
             message = f"it was made {role} by a command, and no longer follows its source: no file declares that"
         else:
             continue
-        written = address if link in situation.wanted else link  # accepting a link also accepts its mirrors
+        written = address if link in situation.wanted else link
         hint = f"Write it into the files: reconciler drift --accept {written}"
         last = situation.recorded.get(address)
         known = last.resource if last is not None and isinstance(last.resource, MirrorTopic) else mirror
@@ -906,9 +908,9 @@ def find_held_role(mirror: MirrorTopic, last: Recorded | None, observed: Invento
             return None
         topic = observed.get(as_topic(mirror))
         if role is None and mirror.address not in observed and topic is not None and not is_recreated(last, topic):
-            role = "failed-over"  # the deleted link had its status
+            role = "failed-over"  # The topic lost its mirror status with the deleted link.
     elif mirror.state not in COPYING:
-        return None  # the role was never applied, so the files request it now
+        return None  # The stopped role was never applied, so the files request it now.
     is_same = (
         role is None or role == mirror.state or any({role, mirror.state} <= equal_roles for equal_roles in _EQUAL_ROLES)
     )

@@ -124,7 +124,7 @@ def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSou
             return UserError(message, hint="Correct its name, or remove the Mounting: there is nothing to unmount.")
 
 
-def is_same_place(one: str, other: str) -> bool:
+def are_equal_locations(one: str, other: str) -> bool:
     """Return whether two locations are equal. Either may omit the namespace."""
     (namespace, name), (other_namespace, other_name) = (
         split_name(_read_topic_part(one)),
@@ -263,7 +263,7 @@ def get_remote_location(seen: Observed) -> str | None:
 
 def matches_source(location: str, meant: str) -> bool:
     """Return whether a location equals `meant` or its topic has that name."""
-    return is_same_place(meant, location) if is_location(meant) else _read_topic_part(location) == meant
+    return are_equal_locations(meant, location) if is_location(meant) else _read_topic_part(location) == meant
 
 
 def is_location(source: str) -> bool:
@@ -274,10 +274,10 @@ def is_location(source: str) -> bool:
 def _find_at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:
     attached, mountables = storage.topics_by_location.get(_split_cluster_and_revision(location), ((), ()))
     for leaving in attached:
-        if is_same_place(location, leaving.location):
+        if are_equal_locations(location, leaving.location):
             return _find_attached_source(mounting, leaving)
     for mountable in mountables:
-        if is_same_place(location, mountable.location):
+        if are_equal_locations(location, mountable.location):
             return (
                 MountSource(mountable.location, None)
                 if mountable.state == "detached"

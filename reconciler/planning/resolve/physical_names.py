@@ -187,7 +187,6 @@ class _FlatNames:
             yield from self._check_fold(address, name)
 
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
-        """Report a topic whose flat name begins with the prefix of a deeper namespace (F-K-030)."""
         own = build_name_prefix(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
         for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
             home = self._homes.get(start)
@@ -201,14 +200,13 @@ class _FlatNames:
                 return
 
     def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Report a new topic whose name differs from an existing one only in `.` and `_` (F-K-031)."""
         other = self._observed_names.get(fold_name(name))
         if other is None:
             return
         observed = self.situation.observed[other]
         known = observed.physical_name or build_physical_name(self._cluster_spec, full_name_of(other))
         if known == name:
-            return  # another address of the same topic
+            return
         yield self._make_finding(
             address,
             f"{name} folds onto {known}, which is there ({other}): '.' and '_' are one in names of topics",

@@ -45,7 +45,7 @@ from reconciler.resources.mirrors import (
     GroupOffsetsResult,
     GroupPosition,
     RuleFields,
-    plan_rule_changes,
+    plan_access_rule_changes,
 )
 from reconciler.runtime.text import list_first
 
@@ -341,14 +341,14 @@ def _plan_rule_changes(
     for topic, mirror in states.list_mirrors(link):
         if mirror.is_mirroring:
             rules_now, before = current.topics.get(mirror.name, _NO_RULES), mirror.entry.rules
-            changes, own = plan_rule_changes(
+            changes, own = plan_access_rule_changes(
                 rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES))
             )
             places.append(_RuleChange(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
     known, of_link = set(site.naming.prefixes.values()), states.require_link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
         rules_now, before = current.namespaces.get(name, _NO_RULES), of_link.get(name, _NO_RULES)
-        changes, own = plan_rule_changes(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
+        changes, own = plan_access_rule_changes(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
         places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
     return places
 
