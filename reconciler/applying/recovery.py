@@ -200,7 +200,7 @@ class Recovery:
         self._began = context.effects.read_clock()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle and record the open run; `None` if there is none. `closes` also closes it.
+        """Settle and record the open run; `None` if no run is open. `closes` also closes it.
 
         Raises:
             IncompleteError: An action in doubt cannot be observed; the run stays open.

@@ -416,7 +416,7 @@ class PhaseLine:
         return replace(invocation, tell=self._set_text, warn=warn)
 
     def end(self) -> None:
-        """Remove the line for good."""
+        """Remove the line."""
         self._is_over.set()
         with self._lock:
             self._erase()

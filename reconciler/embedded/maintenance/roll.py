@@ -303,7 +303,7 @@ class SegmentMerge:
     rules: AppendRules
 
     def write_merged_runs(self, offsets: OffsetRange) -> PartitionRewrite | None:
-        """Write one object per run that begins in a range; return `None` if there is none.
+        """Write one object per run that begins in a range; return `None` if no run does.
 
         The range must begin at a run.
         """

@@ -737,7 +737,7 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_interrupted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Explain a mirror's interrupted transition; `None` if there is none."""
+    """Explain a mirror's interrupted transition; `None` if no transition was interrupted."""
     try:
         links = require_links(providers[cluster_of(address) or ""]).job_steps
         mirror = None if links is None else read_mirror(links, full_name_of(address))

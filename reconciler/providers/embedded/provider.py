@@ -260,7 +260,7 @@ class EmbeddedProvider:
         return replace(CAPABILITIES, encryption=self._store.can_encrypt)
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the cluster at the root, or `None` if there is none."""
+        """Return the cluster at the root, or `None` if it does not exist."""
         cluster_file = read_cluster_file(self._store)
         if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
             self._opened = None  # The cached cluster was replaced by another.
