@@ -187,6 +187,14 @@ def test_values_that_equal_defaults_are_no_difference(desk: Desk) -> None:
     desk.apply(orders(**{"retention.ms": "3600000"}))
 
 
+@pytest.mark.emulated("counts requests")
+def test_a_plan_sends_few_requests_to_the_admin_api(desk: Desk) -> None:
+    desk.apply(orders(), orders("payments"))
+    del desk.server.requests[:]
+    desk.bench.plan()
+    assert len(desk.server.requests) <= 10
+
+
 @pytest.mark.fact("F-R-208")
 def test_a_policy_tiers_topics_that_exist_with_defaults(desk: Desk) -> None:
     plain = document("Topic", "orders", {"partitions": 1, "replicationFactor": 1})
