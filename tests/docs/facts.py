@@ -2,8 +2,8 @@
 
 What is claimed stands in facts.yaml beside this file; a test names what it shows by `@pytest.mark.fact("F-K-014")`, a
 planning case by `facts: [F-C-065]`. Tests are parsed, never imported. A test shows a fact on the platform it runs on:
-one below a folder `kafka`, or a case of a file `kafka_…`, on Kafka, any other on the embedded cluster. What holds where
-none does stands in platforms.yaml.
+one below a folder `kafka`, or a case of a file `kafka_…`, on Kafka, the same for `redpanda`, any other on the embedded
+cluster. What holds where none does stands in platforms.yaml.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ edit it.
 
 A cell says what tests of this version show on a platform: *shown*; *partly*, with what is missing; *not possible*
 there, with the reason; *not asked*, if the fact is about something else; *not yet*. The last columns are the tests and
-the command that runs them: `make test`, `make test-all`, or `make soak`.
+the command that runs them: `make test`, `make test-all`, or `make soak`. What is shown of Redpanda is shown against an
+emulation of its documented contract, not a live server.
 """
 
 
@@ -56,7 +57,8 @@ class Shown:
     @property
     def platform(self) -> str:
         *folders, name = Path(self.file).parts
-        return "kafka" if "kafka" in folders or name.startswith("kafka_") else "embedded"
+        brokers = ("kafka", "redpanda")
+        return next((one for one in brokers if one in folders or name.startswith(f"{one}_")), "embedded")
 
 
 def claims() -> dict[str, dict[str, str]]:

@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 124_390,
-    "lines of the tests": 124_170,
+    "lines of the tests": 124_185,
     "actions made outside planning": 0,
     "methods of platforms": 58,
     "methods of platforms by jobs": 53,
