@@ -61,7 +61,7 @@ class DeepReader:
         self._read = partial(digest_pieces, left, right, lacking)
 
     def read_digests(self, engine: Engine) -> Iterator[DigestPair]:
-        """Yield digests round by round, and report progress."""
+        """Yield digests of the same offset ranges of both logs. Reports progress."""
         began = engine.clock()
         done: list[DigestPair] = []
         for taken in self._run_rounds(engine):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def list_model_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """Return a model's fields by their names in manifests."""
-    model.model_rebuild()  # A model that pydantic has not built yet has no aliases.
+    model.model_rebuild()  # Fields of a model that is not built have no aliases.
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 

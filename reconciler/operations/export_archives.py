@@ -154,7 +154,7 @@ class _ManifestBuilder:
             if seen is None or place in self._done or place in unusable or address in self.inventory:
                 continue
             source = self._metadata.recovering.get(address)
-            if source is None and self._is_from_elsewhere(place):
+            if source is None and self._is_foreign_location(place):
                 continue
             try:
                 declared = self._declare_topic(_build_empty_topic(seen, source), seen)
@@ -186,7 +186,7 @@ class _ManifestBuilder:
                 for place in offsets
                 if place in self._metadata.places.keys() - comes
             }
-            waiting = {address for place, address in left.items() if self._is_from_elsewhere(place)}
+            waiting = {address for place, address in left.items() if self._is_foreign_location(place)}
             lost = set(left.values()) - waiting
             lost -= {address for address in lost if kind_of(address) == "mirror" and address in self.inventory}
             yield GroupReturn(
@@ -197,7 +197,7 @@ class _ManifestBuilder:
                 tuple(sorted(waiting)),
             )
 
-    def _is_from_elsewhere(self, place: str) -> bool:
+    def _is_foreign_location(self, place: str) -> bool:
         return not place.startswith(f"topics/{self._metadata.cluster_id}/")
 
     def _list_group_offsets(self, place: str) -> dict[str, Mapping[int, int]]:

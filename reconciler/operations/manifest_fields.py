@@ -281,7 +281,7 @@ def accept_field(
 ) -> None:
     """Write an observed value into a manifest; `None` removes the field. Raises the errors of `Manifests.find_spot`.
 
-    `operations`: see `AccessControl.operations`. If not empty, the platform stores a namespace's rule as several.
+    `operations`: how the platform splits a namespace's rule (see `AccessControl.operations`); empty if it does not.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.find_spot(address, _RULES if is_rule else make_field_path(address, path))

@@ -55,7 +55,7 @@ class Draft:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The actions, unsorted and without risks."""
+        """The actions, unsorted; their risks are not assessed yet."""
         return tuple(self.decision.actions)
 
 

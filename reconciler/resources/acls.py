@@ -163,7 +163,7 @@ def build_denial_path(principal: str) -> str:
 
 
 def parse_rule(path: str, operations: Iterable[object]) -> NamespaceAcl:
-    """Return the rule of a field's path and operations."""
+    """Parse a rule from a field path, such as `acls.allow User:app on topics`, and its operations."""
     words = _split_words(path.removeprefix(ACLS))
     shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}
     for [word] in words:

@@ -143,7 +143,7 @@ def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _set_hold(draft, current, None)  # Later states release the topics before the deletion.
+            _set_hold(draft, current, None)  # Other states have released them already.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter_state(draft, migration, current, after)

@@ -1,4 +1,4 @@
-"""The head: the register of a partition."""
+"""The head of a partition: its newest metadata, one object that is replaced by compare-and-swap."""
 
 from __future__ import annotations
 

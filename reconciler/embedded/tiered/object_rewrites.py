@@ -257,7 +257,7 @@ def publish_local(
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.written_by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # Attempts share pages, since one without an answer may have succeeded.
+    pages: dict[bytes, PageRef] = {}  # Retries reuse pages: the swap without a response may name them.
 
     def rewrite_head(head: Head) -> Head | None:
         nonlocal change

@@ -106,7 +106,7 @@ class OpenSegment:
             return pq.ParquetFile(
                 pa.PythonFile(RangedFile(self.read_bytes, self.size), mode="r"), metadata=self._metadata
             )
-        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._hold_chunk(self._chunks[0]))))
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._load_chunk(self._chunks[0]))))
         check_part(self._source.store, self.part_range.entry, file.metadata)
         return file
 
@@ -115,7 +115,7 @@ class OpenSegment:
         part_ranges: list[memoryview] = []
         for span in find_overlapping_chunks(self._chunks, ByteSpan(start, start + length)):
             self._release_chunks(below=max(start, span.start))
-            part_ranges.append(self._hold_chunk(span)[max(start - span.start, 0) : start + length - span.start])
+            part_ranges.append(self._load_chunk(span)[max(start - span.start, 0) : start + length - span.start])
         return part_ranges[0] if len(part_ranges) == 1 else b"".join(part_ranges)
 
     @property
@@ -147,7 +147,7 @@ class OpenSegment:
             self._chunks = self._machine.cache.divide_segment(self.size, _list_borders(self._metadata, self.size)[:-1])
         return self._chunks
 
-    def _hold_chunk(self, span: ByteSpan) -> memoryview:
+    def _load_chunk(self, span: ByteSpan) -> memoryview:
         held = self._held.get(span)
         if held is None:
             self._on_step()

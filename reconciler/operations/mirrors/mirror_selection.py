@@ -120,7 +120,7 @@ def _choose_restored_topics(mirrors: _MirrorIndex, choice: MirrorChoice, links: 
 def warn_of_absent_clusters(
     site: Site, absent: Iterable[str], recorded: Callable[[], Mapping[Address, str | None]], texts: Iterable[str]
 ) -> None:
-    """Warn of recorded clusters that patterns skip because those are absent."""
+    """Warn that the patterns `texts` select nothing on absent clusters, which the state records."""
     names = sorted(absent)
     for name in {cluster_of(Address(text)) for text in texts} & {*names}:
         raise absent_cluster_error(site.clusters[name or ""])

@@ -50,7 +50,7 @@ class MirrorToCopy:
 
 @dataclass(frozen=True)
 class Copier:
-    """Copies mirrors of known clusters. Thread-safe."""
+    """Copies records into the mirrors of the given clusters. Thread-safe."""
 
     providers: Mapping[str, Provider]
     engine: Engine

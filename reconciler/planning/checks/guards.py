@@ -385,7 +385,7 @@ def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowe
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Warn how to lift the limit on deletes, which allowances with patterns do not lift."""
+    """Warn about more deletes than the limit; an allowance with a pattern does not raise it."""
     situation = review.situation
     excess = _find_excess_deletes(
         review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)

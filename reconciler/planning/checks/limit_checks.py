@@ -226,7 +226,7 @@ def _read_quotas(resource: Resource | None) -> Quotas:
 def _collect_usage(
     situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]
 ) -> dict[Address, NamespaceUsage]:
-    # A stopped mirror is also observed as a topic; both count once.
+    # A stopped mirror is also observed as a topic; the pair counts once.
     before = {
         _topic_address(address): count_partitions(seen.resource)
         for address, seen in situation.observed.items()

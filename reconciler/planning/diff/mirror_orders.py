@@ -351,7 +351,7 @@ def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLin
 
 
 def describe_legal_verbs(status: MirrorStatus, verbs: Iterable[str]) -> str:
-    """List verbs with their commands, as text."""
+    """List verbs that are legal in a status, each with its command."""
     typed = {**_COMMAND_BY_VERB, "delete": "topic delete"} if status is _M.STOPPED else _COMMAND_BY_VERB
     return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)
 

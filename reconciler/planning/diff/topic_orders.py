@@ -85,7 +85,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     observed = situation.observed
     address = next((at for at in (order.topic, as_mirror(order.topic)) if at in observed), None)
     if address is None:
-        decision.refuse(order.topic, None, *_report_unknown_topic(order.topic, situation))
+        decision.refuse(order.topic, None, *_explain_unknown_topic(order.topic, situation))
         return
     before = observed[address]
     refusal = _refuse_synced(before, order, situation) or _refuse_disabling(address, order.configs, situation)
@@ -212,7 +212,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
-        decision.refuse(topic, None, *_report_unknown_topic(topic, situation))
+        decision.refuse(topic, None, *_explain_unknown_topic(topic, situation))
     elif seen.is_internal:
         message = f"{topic} is internal: its cluster, or the links and mounts on it, need it"
         decision.refuse(topic, None, message, "Leave it. What it keeps goes with the links and mounts that it is for.")
@@ -249,7 +249,7 @@ def find_followers(topic: Address, situation: Situation) -> list[Address]:
     return sorted({*situation.mirrors_by_source.get(topic, ()), *recorded})
 
 
-def _report_unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
+def _explain_unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
     observed, hidden = situation.observed, situation.request.hidden.get(topic)
     if hidden is not None:
         return hidden.message, hidden.hint

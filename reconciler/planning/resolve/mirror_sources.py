@@ -20,7 +20,7 @@ from reconciler.lifecycles import (
 )
 from reconciler.planning.plan import HeldChange
 from reconciler.planning.resolve.limits import check_configs, describe_unsupported
-from reconciler.planning.resolve.physical_names import build_name_prefix, build_physical_name, is_flat
+from reconciler.planning.resolve.physical_names import build_name_prefix, build_physical_name, has_flat_names
 from reconciler.planning.situation import (
     COPYING,
     Situation,
@@ -182,7 +182,7 @@ def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def find_mirror_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
-    """Return the mirror on the other cluster that copies this topic since a role swap."""
+    """Return the mirror on the other cluster that copies from this topic; `None` if roles are not swapped."""
     return _find_mirror_back(mirror, situation.observed)
 
 
@@ -223,9 +223,9 @@ def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
 def check_role_swap(
     what: str, link: str, side: tuple[str, MirrorLinkSpec | None], other_side: tuple[str, MirrorLinkSpec | None]
 ) -> RoleRefusal | None:
-    """Reject a role change over a link that is one-way or has a prefix on either cluster (F-C-073).
+    """Return why a role change is impossible: the link is one-way or has a prefix on a cluster (F-C-073).
 
-    A side is (cluster, link).
+    A side is (cluster, declared link). `what` names the change in the message.
     """
     way_out = "Promote or fail over, and link the other way."
     for (cluster, spec), (other, of_other) in ((side, other_side), (other_side, side)):
@@ -644,7 +644,7 @@ def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
 def _choose_resource_to_declare(mirror: MirrorTopic, situation: Situation) -> str:
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
-    what = f"Namespace {namespace} or the Topic" if namespace and cluster and is_flat(cluster) else "the Topic"
+    what = f"Namespace {namespace} or the Topic" if namespace and cluster and has_flat_names(cluster) else "the Topic"
     return f"{what} on cluster {mirror.source_cluster}"
 
 

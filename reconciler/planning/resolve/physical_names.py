@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed
 
 
-def is_flat(cluster: Cluster) -> bool:
+def has_flat_names(cluster: Cluster) -> bool:
     """Return whether a cluster's platform has no namespaces."""
     return cluster.spec.connection.find_separator() is not None
 
@@ -42,7 +42,7 @@ def read_separator(cluster: Cluster) -> str:
 
 def build_physical_name(cluster: Cluster, full_name: str) -> str:
     """Return a topic's name on the platform."""
-    return full_name.replace(":", read_separator(cluster)) if is_flat(cluster) else full_name
+    return full_name.replace(":", read_separator(cluster)) if has_flat_names(cluster) else full_name
 
 
 def build_name_prefix(cluster: Cluster, namespace: str) -> str:
@@ -62,7 +62,7 @@ def rekey_observed(
 
     `ours` are declared, then recorded addresses.
     """
-    flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
+    flat = {name: cluster for name, cluster in clusters.items() if has_flat_names(cluster)}
     if not flat:
         return observed
     strange = {
@@ -100,7 +100,7 @@ def _change_address(address: Address, seen: Observed) -> Observed:
 
 def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
     """Yield desired topics whose flat names are too long, or collide in Kafka's metrics."""
-    flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
+    flat = {name for name, cluster in situation.clusters.items() if has_flat_names(cluster)}
     if not flat:
         return
     claimed: dict[tuple[str, str], Address] = {}
@@ -128,7 +128,7 @@ def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
 def check_flat_names(situation: Situation) -> Iterator[PlanFinding]:
     """Yield collisions of flat names with the platform, its tools and other namespaces."""
     for name in sorted(situation.trusted):
-        if is_flat(situation.clusters[name]):
+        if has_flat_names(situation.clusters[name]):
             yield from _FlatNames(name, situation).all()
 
 

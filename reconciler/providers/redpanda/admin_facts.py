@@ -1,4 +1,4 @@
-"""What the Admin API says of a cluster, read once: version, licence, properties."""
+"""Version, licence and properties of a cluster, read once from its Admin API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LICENSED: Final = frozenset({"valid", "unknown"})
 
 @dataclass(frozen=True)
 class AdminFacts:
-    """What the Admin API says of a cluster, read once and shared."""
+    """Facts about a cluster from its Admin API, read once and shared."""
 
     admin: AdminClient
 
@@ -47,7 +47,7 @@ class AdminFacts:
         """The oldest version among the brokers; the oldest supported one during an outage.
 
         Raises:
-            UserError: It is not supported, or not told.
+            UserError: It is not supported, or not reported.
         """
         if self.outage is not None:
             return FLOOR
@@ -69,7 +69,7 @@ class AdminFacts:
 
     @cached_property
     def config_status(self) -> Sequence[NodeConfig]:
-        """What each broker has taken of the properties."""
+        """Version of the properties that each broker has applied."""
         return self.admin.list_node_configs()
 
     @cached_property

@@ -26,13 +26,13 @@ class Node:
 
     id: int
     version: str
-    """Such as `25.3.1`; empty if it is not told."""
+    """Such as `25.3.1`; empty if it is not reported."""
     is_alive: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What one broker knows of the cluster's properties."""
+    """Version of the cluster's properties that one broker has applied."""
 
     id: int
     version: int
@@ -41,7 +41,7 @@ class NodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class MountableEntry:
-    """A mountable topic."""
+    """A mountable topic, as the Admin API lists it."""
 
     name: str
     location: str
@@ -52,7 +52,7 @@ class MountableEntry:
 
 @dataclass(frozen=True, slots=True)
 class MountTask:
-    """A migration of the platform; its id is unique within the cluster."""
+    """A migration, as the Admin API lists it; its id is unique within the cluster."""
 
     id: int
     state: str
@@ -67,7 +67,7 @@ class AdminClient:
     """The Admin API of one cluster."""
 
     def __init__(self, declared: Cluster, edge: Edge) -> None:
-        """Connect to nothing; secrets are resolved by the first request."""
+        """Open no connection; the first request resolves the secrets."""
         connection = cast("RedpandaConnection", declared.spec.connection)
         self.name = declared.metadata.name
         login = _make_login(connection, edge, f"{declared.address}: spec.redpanda")
@@ -87,11 +87,11 @@ class AdminClient:
         ]
 
     def read_uuid(self) -> str:
-        """Return the cluster's UUID, which its locations carry."""
+        """Return the cluster's UUID, which is part of the locations of its topics."""
         return str(_object(self._get("/v1/cluster/uuid")).get("cluster_uuid", ""))
 
     def read_license_status(self) -> str:
-        """Return `valid`, `expired` or `not_present`; `unknown` if this version does not tell."""
+        """Return `valid`, `expired` or `not_present`; `unknown` if this version does not report it."""
         answer = self._api.read("/v1/features/enterprise")
         if not answer.is_success:
             return "unknown"
@@ -108,7 +108,7 @@ class AdminClient:
         return properties if isinstance(properties, dict) else {}
 
     def list_node_configs(self) -> Sequence[NodeConfig]:
-        """Return what each broker has taken of the properties."""
+        """Return the version of the properties that each broker has applied."""
         return [
             NodeConfig(entry["node_id"], int(entry.get("config_version", -1)), bool(entry.get("restart")))
             for entry in _rows(self._get("/v1/cluster_config/status"), "node_id")
@@ -132,7 +132,7 @@ class AdminClient:
         ]
 
     def mount(self, topics: Mapping[str, str]) -> int:
-        """Begin one mount of sources (name or location) by the name here, and return its id. Not repeatable.
+        """Start one mount and return its id. Not repeatable. `topics`: source (name or location) by new name.
 
         Raises:
             UnansweredError: It may have begun.
@@ -300,5 +300,5 @@ def _object(content: Any) -> Mapping[str, Any]:
 
 
 def _rows(content: Any, key: str) -> list[dict[str, Any]]:
-    """Return the objects of a list that have a key; anything else is left out, as of a newer version."""
+    """Return the objects of a list that have a key; other items are skipped, because newer versions may add them."""
     return [row for row in content if isinstance(row, dict) and key in row] if isinstance(content, list) else []

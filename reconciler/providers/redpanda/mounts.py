@@ -1,7 +1,7 @@
-"""Mounts and unmounts by Redpanda itself: one migration for topics that belong together, driven to its end.
+"""Mounts and unmounts that Redpanda carries out as migrations: one for topics that belong together.
 
-A mount or unmount that has finished vanishes, so an unknown id means success. An answer that was lost is settled by
-comparing topics, as ids of other clients look alike.
+Redpanda removes a finished migration, so an unknown id means success; a cancelled one stays until it is deleted. If a
+response is lost, topics are compared: its migration cannot be told apart from those of other clients.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(slots=True)
 class TopicMove:
-    """A mount or unmount of one topic, and its result."""
+    """The mount or unmount that one action requests, and its result."""
 
     id: str
     """Id of its action."""
@@ -144,7 +144,7 @@ class TopicMover:
         return {entry.name: entry.location for entry in entries}
 
     def _begin(self, moves: Sequence[TopicMove]) -> None:
-        """Begin what is neither done nor begun. If an answer is lost, look again what the request has done."""
+        """Start migrations for the moves that need one. After a lost response, check what it started."""
         tries = Tries(_POLLS, attempts=_ATTEMPTS)
         while missing := self._find_missing(moves):
             mounts, unmounts = ([move for move in missing if move.is_mount is is_mount] for is_mount in (True, False))
@@ -157,7 +157,7 @@ class TopicMover:
                 tries.wait()
 
     def _find_missing(self, moves: Sequence[TopicMove]) -> list[TopicMove]:
-        """Return the open moves without a migration, and mark those that are done or cannot be done."""
+        """Return the open moves without a migration; mark those that are complete or impossible."""
         waiting = [move for move in moves if move.is_open and move.task is None]
         if not waiting:
             return []
@@ -186,9 +186,9 @@ class TopicMover:
         return missing
 
     def _begin_together(self, moves: Sequence[TopicMove]) -> UnansweredError | None:
-        """Begin one migration; return the error if its answer was lost.
+        """Start one migration; return the error if its response was lost.
 
-        If the cluster refuses it, each topic gets a migration of its own, so that one refusal stands alone.
+        If the cluster refuses it, each topic gets its own migration, so that a refused topic does not block the others.
         """
         if not moves:
             return None
@@ -233,26 +233,26 @@ class TopicMover:
                 tries.wait()
 
     def _check_ended(self, moves: Sequence[TopicMove]) -> None:
-        """Mark moves whose migration is gone as ended, or fail those whose topic keeps showing the contrary."""
+        """Mark moves whose migration is gone as ended; fail those whose topic still contradicts that after 10 s."""
         tries = Tries(_POLLS, within_s=_METADATA_LIMIT_S)
-        while contrary := self._list_contrary(moves):
+        while unfulfilled := self._list_unfulfilled(moves):
             if tries.has_ended:
                 break
             tries.wait()
         for move in moves:
-            move.has_ended = move not in contrary
+            move.has_ended = move not in unfulfilled
             if not move.has_ended:
                 now = "it is missing" if move.is_mount else "it still exists"
                 hint = "It was cancelled, or another process changed the topic: plan again."
                 move.error = UserError(f"the migration of topic {move.name} has ended, and {now}", hint=hint)
 
-    def _list_contrary(self, moves: Sequence[TopicMove]) -> Sequence[TopicMove]:
+    def _list_unfulfilled(self, moves: Sequence[TopicMove]) -> Sequence[TopicMove]:
         """Return the moves whose topic is missing after a mount, or exists after an unmount."""
         present = self._list_present([move.name for move in moves])
         return [move for move in moves if (move.name in present) is not move.is_mount]
 
     def _give_up(self, moves: Sequence[TopicMove], number: int, state: str, after_s: float) -> None:
-        """Cancel a migration that takes too long, wait for that, and delete its record."""
+        """Cancel a migration that takes too long, wait until it is cancelled, and delete its record."""
         message = f"migration {number} was still {state} after {after_s:.0f} s"
         hint = "See that the topic is in this cluster's object storage: reconciler mount list. Then apply again."
         if not _cancel(self.admin, number, self.may_go_on):
@@ -288,7 +288,7 @@ class TopicMover:
 
 
 def _cancel(admin: AdminClient, number: int, may_go_on: Callable[[], None]) -> bool:
-    """Cancel a migration and wait for the end; return whether it came."""
+    """Cancel a migration; return whether it ended within a minute."""
     may_go_on()
     admin.request_action(number, "cancel")
     tries = Tries(_POLLS, within_s=_CANCEL_LIMIT_S)
@@ -318,7 +318,10 @@ def _read_revision(location: str) -> int:
 
 
 def _find_task(tasks: Sequence[MountTask], move: TopicMove) -> MountTask | None:
-    """Return the newest migration of a topic in the move's direction; of a mount, from its source or a bare name."""
+    """Return the newest migration of a topic in the move's direction.
+
+    The source of a mount must equal that of the move, or be a name without a location.
+    """
     matching = [
         task
         for task in tasks
@@ -331,7 +334,7 @@ def _find_task(tasks: Sequence[MountTask], move: TopicMove) -> MountTask | None:
 
 @dataclass(frozen=True, slots=True)
 class RedpandaMigrations:
-    """Mounts and unmounts of one cluster, which it carries out itself; moves of topics are copied by jobs."""
+    """Mounts and unmounts that one cluster carries out itself."""
 
     admin: AdminClient
     client: KafkaClient
@@ -376,7 +379,7 @@ class RedpandaMigrations:
         return obstacles
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
-        """Mount or unmount topics by one migration, and wait for its end; Redpanda prepares none for later."""
+        """Mount or unmount topics by one migration, and wait for its end. Preparing one for later is refused."""
         if request.phase != "whole":
             message = f"cluster {self.client.name}: a Redpanda cluster mounts and unmounts in one go"
             raise UserError(message, hint="Leave out --prepare and --finish.")
@@ -394,16 +397,16 @@ class RedpandaMigrations:
             raise failed[0].error
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the mountable topics; what they hold is not told."""
+        """Yield the mountable topics; their sizes and offsets are unknown."""
         for topic in _list_mountable_topics(self.admin, self.naming):
             yield topic.location, topic
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
-        """Reject: Redpanda has no call that takes a topic from a cluster that is lost."""
+        """Always raise `UserError`: Redpanda has no call that takes a topic from a lost cluster."""
         raise self._release_error(location, owner)
 
     def release_topic(self, location: str, owner: str) -> MountableTopic:
-        """Reject, as `read_releasable_topic`."""
+        """Always raise `UserError`, as `read_releasable_topic`."""
         raise self._release_error(location, owner)
 
     def _release_error(self, location: str, owner: str) -> UserError:
@@ -425,7 +428,7 @@ class RedpandaMigrations:
 
 @dataclass(frozen=True, slots=True)
 class RedpandaArchives:
-    """Mountable topics of one cluster; what they hold only Redpanda reads."""
+    """Mountable topics of one cluster; their sizes and offsets are unknown."""
 
     admin: AdminClient
     naming: ClusterNaming
@@ -435,15 +438,15 @@ class RedpandaArchives:
         topics: Mapping[TopicAddress, str | None],  # noqa: ARG002 - none can be read
         replicas: Mapping[TopicAddress, str] = NO_REPLICAS,  # noqa: ARG002
     ) -> Recoveries:
-        """Return nothing: objects of Redpanda are binary, and only Redpanda reads them."""
+        """Return no sources: reconciler cannot read the objects of Redpanda."""
         return {}
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:  # noqa: ARG002 - as above
-        """Return `None`: only Redpanda reads the metadata of its clusters."""
+        """Return `None`: reconciler cannot read the objects of Redpanda."""
         return None
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return the topics that no cluster owns."""
+        """Return the mountable topics, the newest first."""
         return _list_mountable_topics(self.admin, self.naming)
 
 
@@ -471,7 +474,7 @@ def add_mountings(
     cluster: str,
     is_wanted: Callable[[str], bool] | None,
 ) -> dict[Address, Observed]:
-    """Return an inventory with the mounts and unmounts in progress; their topics are migrating."""
+    """Return an inventory with the mounts and unmounts in progress; their topics are marked as migrating."""
     overlaid = dict(inventory)
     for task in tasks:
         if not is_in_progress(task.state):

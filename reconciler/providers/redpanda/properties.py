@@ -26,7 +26,7 @@ _NODES_LIMIT_S: Final = 60.0
 
 
 def observe_properties(declared: Cluster, cluster_id: str, admin: AdminClient) -> Observed:
-    """Return the cluster with the properties that are set; a hidden secret counts as the declared one."""
+    """Return the cluster with the properties that are set; a masked secret is assumed to equal the declared one."""
     properties = {
         name: declared.spec.properties.get(name, value) if value == _HIDDEN else value
         for name, value in _read_set_properties(admin).items()
@@ -63,14 +63,14 @@ def _read_set_properties(admin: AdminClient) -> dict[str, str]:
 
 
 def format_property(value: object) -> str:
-    """Return a property's JSON value as files write it."""
+    """Return a property's JSON value as manifests write it."""
     if isinstance(value, str):
         return value
     return orjson.dumps(value).decode()
 
 
 def _to_json(value: object, entry: Mapping[str, Any]) -> object:
-    """Return a value in the type that the schema names; a value of another type stays text and is refused."""
+    """Return a value in the type of the schema; a value of another type is sent as text, which the cluster rejects."""
     text = str(value)
     if entry.get("type") in {"boolean", "integer", "number", "array"}:
         try:

@@ -41,7 +41,7 @@ class RedpandaProvider(BrokersProvider):
         self._facts = AdminFacts(self._admin)
 
     def identify(self) -> ClusterIdentity:
-        """Return the cluster's identity, after its version and that both APIs are of one cluster were checked.
+        """Check the version, and that both APIs belong to one cluster; return its identity.
 
         Raises:
             UserError: The version is not supported, or the two APIs belong to different clusters.
