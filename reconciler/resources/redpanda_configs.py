@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -122,7 +122,7 @@ PROPERTY_OF: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Cluster properties that are a topic config's default. The first existing one applies."""
 
 
-def redpanda_configs(listed: Iterable[str], version: tuple[int, int]) -> Mapping[str, ConfigKey]:
+def redpanda_configs(listed: Collection[str], version: tuple[int, int]) -> Mapping[str, ConfigKey]:
     """Return the catalog of a cluster whose brokers report the configs `listed`; `version` is such as (26, 1).
 
     Unknown configs are strings.
@@ -131,7 +131,7 @@ def redpanda_configs(listed: Iterable[str], version: tuple[int, int]) -> Mapping
         *(KAFKA_CONFIGS[name] for name in _LIKE_KAFKA if name in KAFKA_CONFIGS),
         *(TIERING_CONFIGS[name] for name in _LIKE_EMBEDDED),
         *_OWN,
-        *(key for since, added in _SINCE.items() if since <= version for key in added),
+        *(key for since, added in _SINCE.items() for key in added if since <= version or key.name in listed),
     ]
     catalog = {key.name: key for key in keys}
     others = {name: KAFKA_CONFIGS.get(name, ConfigKey(name, "string")) for name in listed if name not in catalog}

@@ -402,7 +402,8 @@ def _is_mounted_elsewhere(
 
 
 def _build_row(location: str, register: MountableTopic | None, moving: tuple[ClusterMigration, ...]) -> MountRow:
-    full_name, cluster_id, _ = location.split("/")
+    full_name, _, rest = location.partition("/")  # a mount by a bare name has no location
+    cluster_id = rest.partition("/")[0]
     row = MountRow(location=location, name=full_name, state="mounted", storage="", clusters=(), owner=cluster_id)
     if register is not None:
         is_owned = register.state != "detached"

@@ -68,7 +68,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.inventory import Recorded
 
 
 def check_resources(situation: Situation) -> Iterator[PlanFinding]:
@@ -165,7 +165,7 @@ def _check_resource(address: Address, wanted: WantedResource, situation: Situati
                 yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             yield from check_mounting(resource, situation)
         case Cluster():
-            yield from _check_cluster(resource, situation.find_capabilities(resource.metadata.name))
+            yield from _check_cluster(resource, situation.recorded.get(address), situation)
             yield from check_storage(resource, situation.observed.get(address), situation.recorded.get(address))
         case TieringPolicy():
             pass
@@ -198,11 +198,14 @@ def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) 
     )
 
 
-def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+def _check_cluster(cluster: Cluster, last: Recorded | None, situation: Situation) -> Iterator[tuple[str, str]]:
+    capabilities = situation.find_capabilities(cluster.metadata.name)
     if capabilities.cluster_properties:
         return
-    if cluster.spec.properties:
-        named = ", ".join(PROPERTIES + key for key in sorted(cluster.spec.properties))
+    before = last.resource.spec.properties if last is not None and isinstance(last.resource, Cluster) else {}
+    changed = sorted(key for key, value in cluster.spec.properties.items() if before.get(key) != value)
+    if changed:
+        named = ", ".join(PROPERTIES + key for key in changed)
         yield describe_unsupported(capabilities, f"set cluster properties ({named})", "cluster_properties")
     if cluster.spec.tiering is not None:
         yield describe_unsupported(capabilities, "set the cluster-wide configuration of tiering (spec.tiering)")

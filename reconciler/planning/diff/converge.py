@@ -21,7 +21,15 @@ from reconciler.planning.actions import (
     Value,
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, build_drift_finding, find_differences
-from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, list_fields
+from reconciler.planning.fields import (
+    CONFIGS,
+    LINK_FEATURES,
+    OBJECT_STORAGE,
+    PARTITIONS,
+    PROPERTIES,
+    QUOTAS,
+    list_fields,
+)
 from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
@@ -564,12 +572,13 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
     if not capabilities.tells_own:
         before = _complete_configs(sides, before, capabilities)
     is_link = isinstance(sides.wanted.resource, MirrorLink)
+    left_alone = _find_incomparable_paths(sides, before, capabilities)
     how = Comparison(
         catalog=capabilities.configs,
         ignored=situation.find_ignore_rule,
         is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features))
         if is_link
-        else _supports_any_path,
+        else lambda path: path not in left_alone,
         is_recorded=_supports_no_path if capabilities.keeps_quotas else _is_quota,
         hiding=find_hidden_values(situation, sides.wanted, sides.last, before),
     )
@@ -590,30 +599,42 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
 def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
     """Return a topic with the effective values of declared configs, even if its platform reports them as unset.
 
-    Configs that brokers never report have the recorded value. Undeclared configs are left out where the platform does
-    not reset them (F-R-211).
+    Configs that brokers never report have the recorded value.
     """
     topic = before.resource
     if not isinstance(topic, Topic):
         return before
     declared = read_own_configs(sides.wanted.resource)
     acting = {**capabilities.defaults, **before.topic.initial}
-    mode = read_storage_mode(declared, capabilities, before)
     recorded = sides.last.resource if sides.last is not None else None
     known = {**declared, **read_own_configs(recorded)} if isinstance(recorded, Topic) else declared
     configs = {
         **{key: acting[key] for key in declared.keys() & acting.keys()},
         **{key: value for key, value in known.items() if is_unreported(key, capabilities)},
-        **{
-            key: value
-            for key, value in topic.spec.configs.items()
-            if key in declared or can_reset(key, mode, capabilities)
-        },
+        **topic.spec.configs,
     }
     if configs == topic.spec.configs:
         return before
     spec = topic.spec.model_copy(update={"configs": dict(sorted(configs.items()))})
     return replace(before, resource=topic.model_copy(update={"spec": spec}))
+
+
+def _find_incomparable_paths(sides: AddressView, before: Observed, capabilities: Capabilities) -> frozenset[str]:
+    """Return undeclared configs that the platform does not reset (F-R-211), and properties that it does not report."""
+    recorded = sides.last.resource if sides.last is not None else None
+    if isinstance(sides.wanted.resource, Cluster) and not capabilities.cluster_properties:
+        clusters = (resource for resource in (sides.wanted.resource, recorded) if isinstance(resource, Cluster))
+        return frozenset(PROPERTIES + key for cluster in clusters for key in cluster.spec.properties)
+    if capabilities.tells_own or not isinstance(before.resource, Topic):
+        return frozenset()
+    declared = read_own_configs(sides.wanted.resource)
+    mode = read_storage_mode(declared, capabilities, before)
+    undeclared = {*before.resource.spec.configs, *(read_own_configs(recorded) if recorded else ())} - declared.keys()
+    return frozenset(
+        CONFIGS + key
+        for key in undeclared
+        if not can_reset(key, mode, capabilities) and not is_unreported(key, capabilities)
+    )
 
 
 def _find_leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
@@ -701,10 +722,6 @@ def _find_link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[F
 def _is_supported(path: str, features: frozenset[str]) -> bool:
     feature = LINK_FEATURES.get(path.partition(".")[0])
     return feature is None or feature in features
-
-
-def _supports_any_path(_path: str) -> bool:
-    return True
 
 
 def _supports_no_path(_path: str) -> bool:

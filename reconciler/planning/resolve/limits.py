@@ -12,6 +12,7 @@ from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
 from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
 from reconciler.resources.configs import STORAGE_MODE
+from reconciler.resources.inventory import read_own_configs
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar, format_suggestion
@@ -141,7 +142,8 @@ def check_topic(
     spec = topic.spec
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
-        yield from check_configs(own, capabilities)
+        live = {} if seen is None else {**seen.topic.initial, **read_own_configs(seen.resource)}
+        yield from check_configs({key: value for key, value in own.items() if live.get(key) != value}, capabilities)
         if not reported or _LAG_CONFIGS & own.keys():
             yield from _check_lags(spec.configs)
         yield from _check_storage_mode(own, capabilities, read_storage_mode(spec.configs, capabilities, seen))

@@ -6,7 +6,7 @@ response is lost, topics are compared: its migration cannot be told apart from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -77,6 +77,8 @@ class TopicMove:
     """Configs that the file of a mounted topic declares."""
     task: int | None = None
     """Id of its migration; `None` before it begins."""
+    location: str | None = None
+    """Location of an unmounted topic, which Redpanda chooses; `None` if unknown."""
     has_ended: bool = False
     error: ReconcilerError | None = None
 
@@ -125,23 +127,35 @@ class TopicMover:
 
     def run(self, moves: Sequence[TopicMove]) -> Iterator[Outcome]:
         """Yield an outcome for each move once all have ended."""
+        earlier = {entry.location for entry in self.admin.list_mountable()}
         self._begin(moves)
         self._wait(moves)
         self._restore_configs([move for move in moves if move.is_mount and move.error is None])
         topics = self.client.read_topics([move.name for move in moves if move.is_mount])
-        locations = self._find_locations() if any(not move.is_mount for move in moves) else {}
+        if any(not move.is_mount for move in moves):
+            self._find_locations(moves, earlier)
         for move in moves:
             if move.error is not None:
                 yield FailedAction(move.id, move.error)
             elif move.is_mount:
                 yield CompletedAction(move.id, topics[move.name].id if move.name in topics else None, move.source)
             else:
-                yield CompletedAction(move.id, None, locations.get(move.name))
+                yield CompletedAction(move.id, None, move.location)
 
-    def _find_locations(self) -> Mapping[str, str]:
-        """Return the location of each mountable topic by name; of several, the one with the highest revision."""
-        entries = sorted(self.admin.list_mountable(), key=lambda entry: _read_revision(entry.location))
-        return {entry.name: entry.location for entry in entries}
+    def _find_locations(self, moves: Sequence[TopicMove], earlier: Collection[str]) -> None:
+        """Set locations that no migration reported: of topics that became mountable by these moves, if unambiguous.
+
+        A topic that was mounted under another name is listed under its original name.
+        """
+        reported = {move.location for move in moves}
+        entries = [entry for entry in self.admin.list_mountable() if entry.location not in reported]
+        added = [entry for entry in entries if entry.location not in earlier]
+        unknown = [move for move in moves if not move.is_mount and move.location is None]
+        for move in unknown:
+            is_alone = move.task is not None and len(unknown) == 1
+            found = entries if move.task is None else added  # without a task it was unmounted earlier
+            named = [entry.location for entry in found if entry.name == move.name or is_alone]
+            move.location = named[0] if len(named) == 1 else None
 
     def _begin(self, moves: Sequence[TopicMove]) -> None:
         """Start migrations for the moves that need one. After a lost response, check what it started."""
@@ -215,12 +229,12 @@ class TopicMover:
         began, tries = self.clock(), Tries(_POLLS)
         while running := _group_by_task(moves):
             self.may_go_on()
-            states = {task.id: task.state for task in self.admin.list_tasks()}
+            tasks = {task.id: task for task in self.admin.list_tasks()}
             for number, ours in running.items():
-                state = states.get(number)
-                if state is None:  # the list of another broker may lag
-                    task = self.admin.read_task(number)
-                    state = MigrationState.FINISHED if task is None else task.state
+                task = tasks.get(number) or self.admin.read_task(number)  # The list of another broker may lag.
+                state = MigrationState.FINISHED if task is None else task.state
+                if task is not None and not task.is_mount:
+                    _note_locations(ours, task)
                 if state == MigrationState.FINISHED:
                     self._check_ended(ours)
                 elif state == MigrationState.CANCELLED:
@@ -255,6 +269,11 @@ class TopicMover:
         """Cancel a migration that takes too long, wait until it is cancelled, and delete its record."""
         message = f"migration {number} was still {state} after {after_s:.0f} s"
         hint = "See that the topic is in this cluster's object storage: reconciler mount list. Then apply again."
+        if state == MigrationState.PLANNED:  # It cannot be cancelled, and has done nothing.
+            self.may_go_on()
+            self.admin.delete_task(number)
+            _fail(moves, f"{message} and was deleted", hint)
+            return
         if not _cancel(self.admin, number, self.may_go_on):
             hint = f"It is being cancelled: reconciler mount status. {hint}"
             _fail(moves, f"{message}, and is not cancelled yet", hint, IncompleteError)
@@ -289,14 +308,22 @@ class TopicMover:
 
 def _cancel(admin: AdminClient, number: int, may_go_on: Callable[[], None]) -> bool:
     """Cancel a migration; return whether it ended within a minute."""
-    may_go_on()
-    admin.request_action(number, "cancel")
+    task = admin.read_task(number)
+    if task is not None and task.state != MigrationState.CANCELING:
+        may_go_on()
+        admin.request_action(number, "cancel")
     tries = Tries(_POLLS, within_s=_CANCEL_LIMIT_S)
     while (task := admin.read_task(number)) is not None and is_in_progress(task.state):
         if tries.has_ended:
             return False
         tries.wait()
     return True
+
+
+def _note_locations(moves: Iterable[TopicMove], task: MountTask) -> None:
+    for move in moves:
+        location = task.topics.get(move.name, "")
+        move.location = location if "/" in location else move.location
 
 
 def _group_by_task(moves: Sequence[TopicMove]) -> dict[int, list[TopicMove]]:

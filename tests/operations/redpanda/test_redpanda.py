@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -422,6 +423,8 @@ def test_tiering_waits_for_the_restart_of_brokers(bench: Bench, start_redpanda: 
     assert all("brokers 1, 2, 3 wait for a restart that activates changed properties" in each for each in problems)
     desk.server.restart()
     desk.apply(orders())
+    desk.admin.set_properties({"cloud_storage_enabled": False}, [])
+    assert desk.bench.plan().plan.errors == (), "nothing of it changes"
 
 
 @pytest.mark.fact("F-R-204")
@@ -436,11 +439,22 @@ def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> No
 
 
 @pytest.mark.emulated("moves migrations by steps")
+def test_a_mount_that_never_began_is_deleted_after_its_time(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    desk.server.faults.pace = "told"
+    (outcome,) = desk.mover.run([TopicMove("a", ORDERS, desk.detached[-1], is_mount=True, timeout_s=0.5)])
+    assert isinstance(outcome, FailedAction)
+    assert re.search(r"was still planned after \d s and was deleted", outcome.error.message)
+    assert not [task for task in desk.admin.list_tasks() if task.is_mount]
+
+
+@pytest.mark.emulated("moves migrations by steps")
 def test_a_migration_is_shown_cancelled_and_its_record_deleted_by_its_id(desk: Desk) -> None:
     desk.detach("orders", 1)
     desk.declare()
     desk.server.faults.pace = "told"
-    number = desk.admin.mount({ORDERS: desk.detached[-1]})
+    nowhere = f"{ORDERS}/00000000-0000-4000-8000-000000000000/7"  # so that it stays in preparing
+    number = desk.admin.mount({ORDERS: nowhere})
     reach, stop = SiteOptions(invocation=desk.bench.invocation, select=Select()), desk.bench.stop
     (seen,) = [each for each in read_mount_status(reach).migrations if each.migration.id == number]
     assert (seen.migration.state, seen.migration.direction) == ("planned", "inbound")
@@ -456,6 +470,31 @@ def test_a_migration_is_shown_cancelled_and_its_record_deleted_by_its_id(desk: D
     assert [row.location for row in list_mounts(reach, ["west"], ["mountable"]).rows] == desk.detached
     passed = run_once(reach, only=["migrations"], report=desk.bench.events.append, stop=stop)
     assert passed.verdict is None
+
+
+def test_an_unmount_records_the_location_of_its_own_topic(desk: Desk) -> None:
+    for records in (5, 2):
+        desk.detach("orders", records)
+    first, second = desk.detached
+    desk.apply(mounting("mounted", source=first), orders())
+    (other,) = desk.mover.run([TopicMove("a", own("other"), second, is_mount=True)])
+    assert isinstance(other, CompletedAction)
+    (unmounted,) = desk.mover.run([TopicMove("a", own("other"), "", is_mount=False)])
+    assert isinstance(unmounted, CompletedAction)
+    assert unmounted.physical_name == second
+    desk.apply(mounting("unmounted"))
+    desk.apply(mounting("mounted"), orders())
+    assert len(desk.consume(ORDERS, 5)) == 5
+
+
+@pytest.mark.emulated("moves migrations by steps")
+def test_a_mount_by_a_bare_name_is_listed(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    desk.declare()
+    desk.server.faults.pace = "told"
+    desk.admin.mount({own("again"): ORDERS})
+    reach = SiteOptions(invocation=desk.bench.invocation, select=Select())
+    assert {row.location for row in list_mounts(reach, ["west"]).rows} == {ORDERS, *desk.detached}
 
 
 @pytest.mark.fact("F-R-205")
@@ -558,6 +597,22 @@ def test_a_wrong_password_is_said_once_and_not_shown(desk: Desk) -> None:
         AdminClient(desk.cluster, Edge(desk.bench.folder, {"RECONCILER_REDPANDA": "hunter2"}, str, int)).list_nodes()
     assert "hunter2" not in str(caught.value)
     assert len(desk.server.requests) == 1
+
+
+@pytest.mark.emulated("injects a fault")
+def test_topics_go_on_without_the_admin_api_and_what_needs_it_says_why(desk: Desk) -> None:
+    week = str(7 * 24 * 3600 * 1000)
+    connection = cast("RedpandaConnection", desk.cluster.spec.connection).model_copy(update={"admin_timeout": 1000})
+    quick = {"redpanda": connection.model_dump(by_alias=True, exclude_none=True)}
+    desk.apply(orders(**{"retention.ms": week}), orders("payments"), **quick)
+    desk.server.faults.add("status", path="/v1", status=503, message="Service unavailable", times=10_000)
+    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), **quick)
+    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), **quick)
+    desk.declare(orders(), orders("payments"), mounting("unmounted", "payments"), properties={"x": "1"}, **quick)
+    problems = {str(error.address): error.message for error in desk.bench.plan().plan.errors}
+    assert problems.keys() == {"cluster/west", "mounting/west/payments"}
+    assert all("Admin API" in message and "503: Service unavailable" in message for message in problems.values())
+    assert any("Topics are planned without it" in warning for warning in desk.bench.warned)
 
 
 @pytest.mark.emulated("injects a fault")
