@@ -353,6 +353,8 @@ def list_mount_notes(action: Transition | RunJob) -> Iterator[str]:
             else f"{format_bytes(estimate.bytes)} to archive"
         )
         yield from _list_engine(estimate)
+    elif estimate.location is None and not is_unmeasured(action):  # Redpanda reports neither
+        yield "cannot tell how much is to flush"
     elif not is_unmeasured(action):
         yield f"{format_bytes(estimate.uploads)} to flush"
         if estimate.no_writes_seconds:
