@@ -153,8 +153,8 @@ class TopicMover:
         unknown = [move for move in moves if not move.is_mount and move.location is None]
         for move in unknown:
             is_alone = move.task is not None and len(unknown) == 1
-            found = entries if move.task is None else added  # without a task it was unmounted earlier
-            named = [entry.location for entry in found if entry.name == move.name or is_alone]
+            candidates = entries if move.task is None else added  # without a task it was unmounted earlier
+            named = [entry.location for entry in candidates if entry.name == move.name or is_alone]
             move.location = named[0] if len(named) == 1 else None
 
     def _begin(self, moves: Sequence[TopicMove]) -> None:
