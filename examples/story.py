@@ -24,7 +24,7 @@ class DeviationError(Exception):
     """Something came out otherwise than the story says."""
 
 
-def retry_until_answered(*, that: bool, otherwise: str) -> None:
+def require(*, that: bool, otherwise: str) -> None:
     if not that:
         raise DeviationError(otherwise)
 
@@ -76,14 +76,14 @@ class Story:
         code, told = self.typed(*arguments)
         for line in told.splitlines():
             say(f"     {line}".rstrip())
-        retry_until_answered(that=code == expect, otherwise=f"exit code {code} where {expect} was expected")
-        retry_until_answered(that=shows in told, otherwise=f"it does not say {shows!r}")
+        require(that=code == expect, otherwise=f"exit code {code} where {expect} was expected")
+        require(that=shows in told, otherwise=f"it does not say {shows!r}")
         return told
 
     def read(self, *arguments: str) -> Any:
         """Return what a command says in JSON, without showing it."""
         code, told = self.typed(*arguments, "--format", "json")
-        retry_until_answered(that=code == 0, otherwise=f"exit code {code} of {shlex.join(arguments)}")
+        require(that=code == 0, otherwise=f"exit code {code} of {shlex.join(arguments)}")
         return json.loads(told)
 
     def edit(self, file: str, old: str, new: str) -> None:
@@ -91,8 +91,14 @@ class Story:
         say(f"   {file}: {old} → {' '.join(new.split())}")
         path = self.workspace / "manifests" / file
         text = path.read_text(encoding="utf-8")
-        retry_until_answered(that=text.count(old) == 1, otherwise=f"{file} does not say {old!r} once")
+        require(that=text.count(old) == 1, otherwise=f"{file} does not say {old!r} once")
         path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def show(self, file: str) -> None:
+        """Show a manifest."""
+        say(f"   $ cat manifests/{file}")
+        for line in (self.workspace / "manifests" / file).read_text(encoding="utf-8").splitlines():
+            say(f"     {line}")
 
     def settled(self) -> None:
         """Insist that there is nothing left to do."""

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from story import Story, chapter, retry_until_answered, say
+from story import Story, chapter, require, say
 
 STORY = Story.of(__file__)
 WORKSPACE = STORY.workspace
@@ -64,7 +64,7 @@ def mirrors() -> dict[str, str]:
 
 def state(wanted: dict[str, str]) -> None:
     found = mirrors()
-    retry_until_answered(that=found == wanted, otherwise=f"mirrors are {found}, not {wanted}")
+    require(that=found == wanted, otherwise=f"mirrors are {found}, not {wanted}")
 
 
 def main() -> int:
@@ -96,7 +96,7 @@ def keep_up() -> None:
     order(FIRST, ROUND, on="west")
     run("run", "--once", "--only", "mirror")
     run("verify", WEST, ORDERS)
-    retry_until_answered(that=committed("east") == BILLED, otherwise="billing is elsewhere on east")
+    require(that=committed("east") == BILLED, otherwise="billing is elsewhere on east")
 
 
 def rehearse() -> None:
@@ -128,11 +128,11 @@ def lose_west() -> None:
 def fail_over() -> None:
     chapter("6. Failed over by command; billing goes on at the mirror's end, not beyond it, and misses nothing of east")
     run("mirror", "failover", ORDERS, PAYMENTS, "--yes")
-    retry_until_answered(that=committed("east") == MIRRORED, otherwise="billing was not held to the end of the mirror")
+    require(that=committed("east") == MIRRORED, otherwise="billing was not held to the end of the mirror")
     order(5_000, MEANWHILE, on="east")
     offsets = bill(MEANWHILE, on="east")
     expected = list(range(MIRRORED, MIRRORED + MEANWHILE))
-    retry_until_answered(that=offsets == expected, otherwise=f"billing read {offsets[:1]} … {offsets[-1:]}")
+    require(that=offsets == expected, otherwise=f"billing read {offsets[:1]} … {offsets[-1:]}")
 
 
 def tell_the_files() -> None:
@@ -175,7 +175,7 @@ def go_home() -> None:
     end = MIRRORED + MEANWHILE
     order(9_000, 10, on="west")
     offsets = bill(10, on="west")
-    retry_until_answered(that=offsets == list(range(end, end + 10)), otherwise=f"billing goes on at {offsets[:1]}")
+    require(that=offsets == list(range(end, end + 10)), otherwise=f"billing goes on at {offsets[:1]}")
     run("run", "--once", "--only", "mirror")
     run("verify", WEST, EAST)
 

@@ -71,7 +71,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def retry_until_answered(*, that: bool, otherwise: str) -> None:
+def require(*, that: bool, otherwise: str) -> None:
     if not that:
         raise DeviationError(otherwise)
 
@@ -130,7 +130,7 @@ def tell(story: Story) -> int:
         story.run("apply", "--yes")
     with story.step("Prove that both sides hold the same records"):
         compared = equal_records(story)
-        retry_until_answered(that=compared == counts, otherwise=f"compared {compared}, produced {counts}")
+        require(that=compared == counts, otherwise=f"compared {compared}, produced {counts}")
     with story.step("Ask the mirrored topics with Spark SQL"):
         ask()
     heal(story)
@@ -191,7 +191,7 @@ def main() -> int:
     try:
         check_java(os.environ)
         records = tell(story)
-        retry_until_answered(that=records == FLIGHTS, otherwise=f"{records:,} records where {FLIGHTS:,} were expected")
+        require(that=records == FLIGHTS, otherwise=f"{records:,} records where {FLIGHTS:,} were expected")
     except (UserError, DeviationError, subprocess.CalledProcessError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from reconciler import DirectoryStore, EmbeddedCluster
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from story import RECONCILER, DeviationError, Story, chapter, retry_until_answered, say
+from story import RECONCILER, DeviationError, Story, chapter, require, say
 
 STORY = Story.of(__file__)
 HERE, WORKSPACE = STORY.here, STORY.workspace
@@ -91,7 +91,7 @@ def killed(cluster: str) -> int:
             time.sleep(0.001)  # Between looks: a process tells nobody where it is.
         applying.kill()
     found = under_way(looking)
-    retry_until_answered(that=found is not None, otherwise="the apply was done before it was killed")
+    require(that=found is not None, otherwise="the apply was done before it was killed")
     lockfile = json.loads((WORKSPACE / ".reconciler" / "lockfile.json").read_bytes())
     run("state", "unlock", lockfile["lease"]["run"], "--yes")
     return found or 0
@@ -130,8 +130,8 @@ def hibernate() -> None:
     run("topic", "describe", WEST, expect=1)
     run("mount", "list", shows="1 mountable")
     (found,) = mountable()
-    retry_until_answered(that=found["state"] == "mountable", otherwise=f"it cannot be mounted: {found}")
-    retry_until_answered(that=found["records"] == sum_of(1), otherwise=f"{found['records']:,} records lie there")
+    require(that=found["state"] == "mountable", otherwise=f"it cannot be mounted: {found}")
+    require(that=found["records"] == sum_of(1), otherwise=f"{found['records']:,} records lie there")
 
 
 def race() -> None:
@@ -144,15 +144,15 @@ def race() -> None:
     running = {team: started("apply", "--yes", "-e", team, folder="rivals") for team in TEAMS}
     told = {team: process.communicate() for team, process in running.items()}
     won = [team for team in TEAMS if running[team].returncode == 0]
-    retry_until_answered(that=len(won) == 1, otherwise=f"{won} have it: {told}")
+    require(that=len(won) == 1, otherwise=f"{won} have it: {told}")
     (found,) = mountable()
     (lost,) = set(TEAMS) - set(won)
     said = "".join(told[lost])
     for line in told[lost][0].splitlines():
         if line.startswith("✗"):
             say(f"     {lost}: {line}")
-    retry_until_answered(that=found["state"] == "mounted", otherwise=f"it is not mounted: {found}")
-    retry_until_answered(that=found["owner"] in said, otherwise=f"{lost} is not told that {won[0]} has it")
+    require(that=found["state"] == "mounted", otherwise=f"it is not mounted: {found}")
+    require(that=found["owner"] in said, otherwise=f"{lost} is not told that {won[0]} has it")
     say(f"   {won[0]} has it, and puts it back")
     run("apply", "--yes", "-e", won[0], "--var", "wanted=unmounted", "--workspace", "rivals")
 
@@ -164,7 +164,7 @@ def wake() -> None:
     run("apply", "--yes")
     settled()
     record = json.loads(run("topic", "consume", EAST, "--group", "billing", "--max", "1"))
-    retry_until_answered(that=record["offset"] == READ, otherwise=f"billing goes on at {record['offset']}")
+    require(that=record["offset"] == READ, otherwise=f"billing goes on at {record['offset']}")
     pour_in(2, EAST, WITNESS)
     run("verify", WITNESS, EAST)
 
@@ -189,7 +189,7 @@ def die() -> None:
     run("run", "--once", "--only", "migrations")
     run("apply", "--yes")
     settled()
-    retry_until_answered(that=mountable()[0]["records"] == sum_of(3), otherwise=f"{mountable()} is not all of it")
+    require(that=mountable()[0]["records"] == sum_of(3), otherwise=f"{mountable()} is not all of it")
 
 
 def think_again() -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from broker import broker
-from story import Story, chapter, retry_until_answered, say
+from story import Story, chapter, require, say
 
 STORY = Story.of(__file__)
 WORKSPACE = STORY.workspace
-run, edit, settled = STORY.run, STORY.edit, STORY.settled
+run, edit, show, settled = STORY.run, STORY.edit, STORY.show, STORY.settled
 BOOTSTRAP = ""
 WEEK, MONTH = "604800000", "2592000000"
 BY_HAND: Mapping[str, Mapping[str, str]] = {
@@ -61,7 +61,7 @@ def begin() -> None:
     WORKSPACE.mkdir(parents=True)
     with admin() as by_hand:
         there = {name for name in by_hand.list_topics() if name.startswith(("shop.", "web."))}
-        retry_until_answered(
+        require(
             that=not there, otherwise=f"{BOOTSTRAP} has topics that this story would make: {', '.join(sorted(there))}"
         )
         make(by_hand)
@@ -111,12 +111,6 @@ def export() -> None:
     show(SHOP)
     show(EU)
     show(WEB)
-
-
-def show(file: str) -> None:
-    say(f"   $ cat manifests/{file}")
-    for line in (WORKSPACE / "manifests" / file).read_text(encoding="utf-8").splitlines():
-        say(f"     {line}")
 
 
 def adopt() -> None:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from story import Story, chapter, retry_until_answered, say
+from story import Story, chapter, require, say
 
 STORY = Story.of(__file__)
 WORKSPACE = STORY.workspace
-run, edit, settled = STORY.run, STORY.edit, STORY.settled
+run, edit, show, settled = STORY.run, STORY.edit, STORY.show, STORY.settled
 CLUSTER: dict[str, Any] = {}
 """Addresses and login: what the emulation prints."""
 WEEK, MONTH = "604800000", "2592000000"
@@ -80,7 +80,7 @@ def begin() -> None:
     STORY.begin()
     with admin() as by_hand:
         existing = sorted(name for name in by_hand.list_topics() if name.startswith(("shop.", "web.")))
-        retry_until_answered(
+        require(
             that=not existing, otherwise=f"the cluster has topics that this story would create: {', '.join(existing)}"
         )
         for name, configs in BY_HAND.items():
@@ -112,12 +112,6 @@ def export() -> None:
     run("validate")
     run("export", "east", "--out", "manifests/east", shows="Wrote ")
     show(EU)
-
-
-def show(file: str) -> None:
-    say(f"   $ cat manifests/{file}")
-    for line in (WORKSPACE / "manifests" / file).read_text(encoding="utf-8").splitlines():
-        say(f"     {line}")
 
 
 def adopt() -> None:
@@ -171,8 +165,8 @@ def mount() -> None:
     run("topic", "describe", AFTER, shows="365d")
     run("topic", "consume", AFTER, "--out", "after.jsonl")
     records = [(WORKSPACE / f"{time}.jsonl").read_text(encoding="utf-8").splitlines() for time in ("before", "after")]
-    retry_until_answered(that=len(records[0]) == ORDERS, otherwise=f"{len(records[0]):,} records before the unmount")
-    retry_until_answered(that=records[0] == records[1], otherwise="the records are not the same after the mount")
+    require(that=len(records[0]) == ORDERS, otherwise=f"{len(records[0]):,} records before the unmount")
+    require(that=records[0] == records[1], otherwise="the records are not the same after the mount")
     say(f"   before.jsonl and after.jsonl are equal: {ORDERS:,} records, with partitions, offsets, keys and times")
 
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from story import Story, chapter, retry_until_answered, say
+from story import Story, chapter, require, say
 
 STORY = Story.of(__file__)
 WORKSPACE = STORY.workspace
@@ -32,10 +32,8 @@ def storage(*, local: tuple[int, int], remote: tuple[int, int] | None) -> None:
     found = read("topic", "storage", TOPIC)["partitions"][0]
     far = found["remote"]
     lying = None if far is None or not far["segments"] else (far["start"], far["end"])
-    retry_until_answered(
-        that=(found["local_start"], found["end"]) == local, otherwise=f"local offsets are not {local}: {found}"
-    )
-    retry_until_answered(that=lying == remote, otherwise=f"remote offsets are not {remote}: {found}")
+    require(that=(found["local_start"], found["end"]) == local, otherwise=f"local offsets are not {local}: {found}")
+    require(that=lying == remote, otherwise=f"remote offsets are not {remote}: {found}")
 
 
 def pour_in(days: range) -> None:
@@ -55,12 +53,8 @@ def read_back(offset: int) -> None:
     record = json.loads(told)
     day, number = divmod(record["offset"], A_DAY)
     value = json.loads(record["value"])
-    retry_until_answered(
-        that=record["offset"] == offset, otherwise=f"offset {record['offset']} came in place of {offset}"
-    )
-    retry_until_answered(
-        that=(value["day"], value["number"]) == (day, number), otherwise=f"offset {offset} is not what it was"
-    )
+    require(that=record["offset"] == offset, otherwise=f"offset {record['offset']} came in place of {offset}")
+    require(that=(value["day"], value["number"]) == (day, number), otherwise=f"offset {offset} is not what it was")
 
 
 def main() -> int:
@@ -110,7 +104,7 @@ def lose_it() -> None:
 def come_home() -> None:
     chapter("6. A new cluster takes its place, and its topic is recovered: all but the day that was still open")
     found = re.search(r"recoverFrom: (\S+)", (WORKSPACE / "recovered" / "topics.yaml").read_text(encoding="utf-8"))
-    retry_until_answered(that=found is not None, otherwise="the export names no location")
+    require(that=found is not None, otherwise="the export names no location")
     location = found[1] if found else ""
     edit("topic.yaml", "tieringPolicy: archive", f"tieringPolicy: archive\n  recoverFrom: {location}")
     run("state", "rm", "cluster/west", TOPIC, "--yes")

@@ -46,7 +46,7 @@ _LIKE_EMBEDDED: Final = (
 _MODES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         **dict.fromkeys((*_LIKE_EMBEDDED, "redpanda.remote.allowgaps"), frozenset({"unset", "tiered"})),
-        "remote.delete": frozenset({"unset", "tiered", "tiered_v2", "cloud"}),
+        **dict.fromkeys(("remote.delete", READ_REPLICA), frozenset({"unset", "tiered", "tiered_v2", "cloud"})),
         **dict.fromkeys(
             ("segment.bytes", "segment.ms", "flush.bytes", "flush.ms", "write.caching"),
             frozenset({"unset", "local", "tiered", "tiered_v2"}),
@@ -60,34 +60,24 @@ _OWN: Final = (
         READ_REPLICA,
         "string",
         description="Bucket with the topic of this name that it shows, read-only.",
-        storage_modes=frozenset({"unset", "tiered", "tiered_v2", "cloud"}),
         is_unreported=True,
     ),
+    ConfigKey("redpanda.remote.allowgaps", "boolean", description="Upload even if records between are missing."),
     ConfigKey("redpanda.leaders.preference", "string", description="Racks that leaders of partitions should be on."),
     ConfigKey(
         "write.caching", "enum", None, ("true", "false"), description="Acknowledge records before they are on disk."
     ),
 )
-_SINCE: Final[Mapping[tuple[int, int], tuple[ConfigKey, ...]]] = MappingProxyType(
-    {
-        (25, 1): (
-            ConfigKey(
-                "redpanda.remote.allowgaps", "boolean", description="Upload even if records between are missing."
-            ),
-        ),
-        (26, 1): (
-            ConfigKey(
-                STORAGE_MODE,
-                "enum",
-                "unset",
-                ("unset", "local", "tiered", "cloud"),
-                description="Where records are stored; once set it cannot be removed.",
-                is_permanent=True,
-            ),
-            *(KAFKA_CONFIGS[key] for key in ("max.compaction.lag.ms", "min.cleanable.dirty.ratio")),
-            KAFKA_CONFIGS["min.compaction.lag.ms"],
-        ),
-    }
+_SINCE_26_1: Final = (
+    ConfigKey(
+        STORAGE_MODE,
+        "enum",
+        "unset",
+        ("unset", "local", "tiered", "cloud"),
+        description="Where records are stored; once set it cannot be removed.",
+        is_permanent=True,
+    ),
+    *(KAFKA_CONFIGS[key] for key in ("max.compaction.lag.ms", "min.cleanable.dirty.ratio", "min.compaction.lag.ms")),
 )
 
 REDPANDA_INTERNAL: Final = (
@@ -131,7 +121,7 @@ def redpanda_configs(listed: Collection[str], version: tuple[int, int]) -> Mappi
         *(KAFKA_CONFIGS[name] for name in _LIKE_KAFKA if name in KAFKA_CONFIGS),
         *(TIERING_CONFIGS[name] for name in _LIKE_EMBEDDED),
         *_OWN,
-        *(key for since, added in _SINCE.items() for key in added if since <= version or key.name in listed),
+        *(key for key in _SINCE_26_1 if version >= (26, 1) or key.name in listed),
     ]
     catalog = {key.name: key for key in keys}
     others = {name: KAFKA_CONFIGS.get(name, ConfigKey(name, "string")) for name in listed if name not in catalog}

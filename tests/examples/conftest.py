@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from examples import kafkajars
 from reconciler.cli.main import main
 
 RECONCILER = Path(sys.executable).with_name("reconciler")
@@ -41,6 +42,26 @@ def reconciler() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def tell_alone(tmp_path: Path) -> Callable[..., None]:
+    """Tell a story in a process of its own, with servers of its own, and check that it ends as it says."""
+
+    def tell(demo: Path, **environ: str) -> None:
+        jars = {"XDG_CACHE_HOME": str(kafkajars._CACHE.parents[1])}  # of whoever runs the tests
+        told = subprocess.run(
+            [sys.executable, demo, tmp_path / "workspace"],
+            env={**os.environ, **jars, **environ},
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+        assert "All as the story says" in told.stdout
+
+    return tell
 
 
 @pytest.fixture

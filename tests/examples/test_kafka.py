@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from examples import kafkajars
 
 if TYPE_CHECKING:
     from tests.examples.conftest import Tell
@@ -41,15 +36,5 @@ def test_a_cluster_made_by_hand_is_exported_adopted_and_changed_by_pull_requests
 
 @pytest.mark.soak
 @pytest.mark.xdist_group("kafka")
-def test_the_story_starts_a_broker_of_its_own(tmp_path: Path) -> None:
-    jars = {"XDG_CACHE_HOME": str(kafkajars._CACHE.parents[1])}  # of whoever runs the tests
-    told = subprocess.run(
-        [sys.executable, DEMO, tmp_path / "workspace"],
-        env={**os.environ, **jars, "KAFKA_BOOTSTRAP": ""},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "All as the story says" in told.stdout
+def test_the_story_starts_a_broker_of_its_own(tell_alone: Callable[..., None]) -> None:
+    tell_alone(DEMO, KAFKA_BOOTSTRAP="")

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from examples import kafkajars
 
 if TYPE_CHECKING:
     from tests.examples.conftest import Tell
@@ -55,15 +50,5 @@ def shown_in_readme() -> list[str]:
 
 @pytest.mark.soak
 @pytest.mark.xdist_group("redpanda")
-def test_the_story_starts_an_emulation_of_its_own(tmp_path: Path) -> None:
-    jars = {"XDG_CACHE_HOME": str(kafkajars._CACHE.parents[1])}  # of whoever runs the tests
-    told = subprocess.run(
-        [sys.executable, DEMO, tmp_path / "workspace"],
-        env={**os.environ, **jars, "REDPANDA": ""},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "All as the story says" in told.stdout
+def test_the_story_starts_an_emulation_of_its_own(tell_alone: Callable[..., None]) -> None:
+    tell_alone(DEMO, REDPANDA="")

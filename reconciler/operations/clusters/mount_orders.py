@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -102,20 +102,21 @@ def migrate_topics(
         confirm=confirm,
         is_dry_run=is_dry_run,
     ).execute_orders()
-    locations = {
-        address: order.source.location or _find_detached_location(site, address)
-        for address, order in orders.items()
-        if not is_dry_run and address not in result.failed
-    }
+    done = () if is_dry_run else orders.keys() - result.failed.keys()
+    locations = {address: orders[address].source.location for address in done}
+    locations |= _find_detached_locations(site, [address for address in done if not locations[address]])
     failed = {address: choice.explain_error(orders.get(address), error) for address, error in result.failed.items()}
     return replace(result, failed=failed, states={address: text for address, text in locations.items() if text})
 
 
-def _find_detached_location(site: Site, topic: Address) -> str | None:
-    """Return the location that the platform has chosen for an unmounted topic."""
-    registers = require_archives(site.providers[cluster_of(topic) or ""]).list_mountable_topics()
-    mine = (register for register in registers if register.full_name == full_name_of(topic))
-    return next((register.location for register in mine if register.state == "detached"), None)
+def _find_detached_locations(site: Site, topics: Collection[Address]) -> Mapping[Address, str]:
+    """Return the locations of unmounted topics whose names have only one."""
+    locations: dict[Address, list[str]] = {}
+    for cluster in {cluster_of(topic) or "" for topic in topics}:
+        for register in require_archives(site.providers[cluster]).list_mountable_topics():
+            if register.state == "detached":
+                locations.setdefault(address_of("topic", cluster, register.full_name), []).append(register.location)
+    return {topic: locations[topic][0] for topic in topics if len(locations.get(topic, ())) == 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,10 +278,13 @@ _SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply 
 def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
     """Yield why a topic cannot be mounted or unmounted."""
     capabilities, topic = situation.find_capabilities(mounting.cluster), get_mounted_topic(mounting)
-    if not capabilities.mountings:
-        yield describe_unsupported(capabilities, "mount or unmount topics", "mountings")
-        return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
+    if not capabilities.mountings:
+        last = situation.recorded.get(mounting.address)
+        is_applied = last is not None and last.resource == mounting
+        if not is_applied or (seen is not None) is not (mounting.spec.state == "mounted"):
+            yield describe_unsupported(capabilities, "mount or unmount topics", "mountings")
+        return
     if (under_way is not None and is_in_progress(under_way.state)) or find_held_state(mounting, situation) is not None:
         return
     hidden = situation.request.hidden.get(topic) or situation.request.hidden.get(as_mirror(topic))

@@ -35,7 +35,7 @@ class AdminFacts:
 
     @cached_property
     def outage(self) -> str | None:
-        """Why the Admin API does not respond; `None` if it does. Topics do not need it."""
+        """Why the Admin API does not respond; `None` if it does."""
         try:
             _ = self.nodes
         except RetryableError as error:
@@ -44,7 +44,7 @@ class AdminFacts:
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """The oldest version among the brokers; the oldest supported one during an outage.
+        """The oldest version among the brokers; the oldest supported one in an outage.
 
         Raises:
             UserError: It is not supported, or not reported.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.planning.fields import CONFIGS, canonicalize_field
 from reconciler.providers.brokers.translate import OWN, ConfigState, Dialect
+from reconciler.providers.redpanda.admin_facts import FLOOR
 from reconciler.providers.redpanda.properties import format_property
 from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.configs import STORAGE_MODE
@@ -15,7 +16,6 @@ from reconciler.resources.inventory import AccessControl, Capabilities
 from reconciler.resources.kafka_configs import ConfigKey, ConfigType
 from reconciler.resources.redpanda_configs import (
     PROPERTY_OF,
-    READ_REPLICA,
     REDPANDA_INTERNAL,
     WIRE_NAMES,
     redpanda_configs,
@@ -31,7 +31,7 @@ DIALECT: Final = Dialect(
     replication="config",
     records_at_once=None,
     config_names=WIRE_NAMES,
-    unreported=frozenset({READ_REPLICA}),
+    unreported=frozenset(name for name, key in redpanda_configs((), FLOOR).items() if key.is_unreported),
     fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
 )
 REDPANDA: Final = Capabilities(
@@ -55,7 +55,9 @@ def read_capabilities(
 ) -> Capabilities:
     """Return the limits of a cluster; `listed`: configs of an existing topic, `principal`: see `AccessControl`."""
     configs = redpanda_configs(listed, admin.version)
-    is_open = admin.properties.get("kafka_enable_authorization") is False or not admin.properties.get("enable_sasl")
+    is_open = not admin.outage and (
+        admin.properties.get("kafka_enable_authorization") is False or not admin.properties.get("enable_sasl")
+    )
     shared = look.add_to(REDPANDA, principal, is_open=is_open)
     least = int(admin.properties.get("minimum_topic_replications") or 1)
     odd = range(least | 1, shared.replication_factors[-1] + 1, 2)

@@ -59,7 +59,7 @@ class MountTask:
     """Known and unknown states, as the platform says them."""
     is_mount: bool
     topics: Mapping[str, str]
-    """Name on this cluster → its source: a name or a location; for an unmount the name itself."""
+    """Name on this cluster → its source, a name or a location; for an unmount its location, or the name."""
     created_ms: int | None
 
 
@@ -144,7 +144,11 @@ class AdminClient:
         return self._begin("/v1/topics/mount", content, f"mount {', '.join(topics)}")
 
     def unmount(self, topics: Sequence[str]) -> int:
-        """Begin one unmount, and return its id. Not repeatable; see `mount`."""
+        """Start one unmount and return its id. Not repeatable.
+
+        Raises:
+            UnansweredError: It may have begun.
+        """
         return self._begin("/v1/topics/unmount", [{"topic": name} for name in topics], f"unmount {', '.join(topics)}")
 
     def list_tasks(self) -> Sequence[MountTask]:

@@ -127,13 +127,13 @@ class TopicMover:
 
     def run(self, moves: Sequence[TopicMove]) -> Iterator[Outcome]:
         """Yield an outcome for each move once all have ended."""
-        earlier = {entry.location for entry in self.admin.list_mountable()}
+        unmounts = [move for move in moves if not move.is_mount]
+        earlier = {entry.location for entry in self.admin.list_mountable()} if unmounts else set()
         self._begin(moves)
         self._wait(moves)
         self._restore_configs([move for move in moves if move.is_mount and move.error is None])
         topics = self.client.read_topics([move.name for move in moves if move.is_mount])
-        if any(not move.is_mount for move in moves):
-            self._find_locations(moves, earlier)
+        self._find_locations([move for move in unmounts if move.has_ended], earlier)
         for move in moves:
             if move.error is not None:
                 yield FailedAction(move.id, move.error)
@@ -142,15 +142,17 @@ class TopicMover:
             else:
                 yield CompletedAction(move.id, None, move.location)
 
-    def _find_locations(self, moves: Sequence[TopicMove], earlier: Collection[str]) -> None:
-        """Set locations that no migration reported: of topics that became mountable by these moves, if unambiguous.
+    def _find_locations(self, unmounts: Sequence[TopicMove], earlier: Collection[str]) -> None:
+        """Set locations that no migration reported: of topics that became mountable by these unmounts, if unambiguous.
 
         A topic that was mounted under another name is listed under its original name.
         """
-        reported = {move.location for move in moves}
+        unknown = [move for move in unmounts if move.location is None]
+        if not unknown:
+            return
+        reported = {move.location for move in unmounts}
         entries = [entry for entry in self.admin.list_mountable() if entry.location not in reported]
         added = [entry for entry in entries if entry.location not in earlier]
-        unknown = [move for move in moves if not move.is_mount and move.location is None]
         for move in unknown:
             is_alone = move.task is not None and len(unknown) == 1
             candidates = entries if move.task is None else added  # without a task it was unmounted earlier
@@ -242,7 +244,11 @@ class TopicMover:
                     self.admin.delete_task(number)
                     _fail(ours, f"migration {number} was cancelled", "Plan again to do it.")
                 elif any(move.limit_s is not None and self.clock() - began > move.limit_s for move in ours):
-                    self._give_up(ours, number, state, self.clock() - began)
+                    try:
+                        self._give_up(ours, number, state, self.clock() - began)
+                    except UserError as error:  # its state has changed
+                        for move in ours:
+                            move.error = error
             if _group_by_task(moves):
                 tries.wait()
 
@@ -274,7 +280,7 @@ class TopicMover:
             self.admin.delete_task(number)
             _fail(moves, f"{message} and was deleted", hint)
             return
-        if not _cancel(self.admin, number, self.may_go_on):
+        if not _cancel(self.admin, number, state, self.may_go_on):
             hint = f"It is being cancelled: reconciler mount status. {hint}"
             _fail(moves, f"{message}, and is not cancelled yet", hint, IncompleteError)
             return
@@ -306,10 +312,9 @@ class TopicMover:
         return {name: seen for name, seen in topics.items() if seen.error not in ABSENT}
 
 
-def _cancel(admin: AdminClient, number: int, may_go_on: Callable[[], None]) -> bool:
-    """Cancel a migration; return whether it ended within a minute."""
-    task = admin.read_task(number)
-    if task is not None and task.state != MigrationState.CANCELING:
+def _cancel(admin: AdminClient, number: int, state: str, may_go_on: Callable[[], None]) -> bool:
+    """Cancel a migration that is in a state; return whether it ended within a minute."""
+    if state != MigrationState.CANCELING:
         may_go_on()
         admin.request_action(number, "cancel")
     tries = Tries(_POLLS, within_s=_CANCEL_LIMIT_S)
@@ -380,7 +385,7 @@ class RedpandaMigrations:
             message = f"cluster {self.client.name} has no migration {migration}: it has ended, or never was"
             raise NotFoundError(message, hint="See those in progress: reconciler mount status")
         if verb == "cancel":
-            if not _cancel(self.admin, migration, may_go_on):
+            if not _cancel(self.admin, migration, task.state, may_go_on):
                 message = f"migration {migration} is not cancelled yet"
                 raise IncompleteError(message, hint="See its progress: reconciler mount status")
         else:
@@ -480,8 +485,7 @@ class RedpandaArchives:
 def _list_mountable_topics(admin: AdminClient, naming: ClusterNaming) -> Sequence[MountableTopic]:
     """Return the mountable topics, the newest first; sizes are unknown.
 
-    Redpanda does not tell which cluster unmounted a topic: the owner is this cluster if it created the topic,
-    otherwise unknown.
+    The owner is this cluster if it created the topic, otherwise unknown: Redpanda does not report it.
     """
     entries = sorted(admin.list_mountable(), key=lambda entry: _read_revision(entry.location), reverse=True)
     own = admin.read_uuid() if entries else ""

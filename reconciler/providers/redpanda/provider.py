@@ -44,7 +44,7 @@ class RedpandaProvider(BrokersProvider):
         """Check the version, and that both APIs belong to one cluster; return its identity.
 
         Raises:
-            UserError: The version is not supported, or the two APIs belong to different clusters.
+            UserError: The version is not supported, or the clusters differ.
         """
         self._facts = AdminFacts(self._admin)
         _ = self._facts.version

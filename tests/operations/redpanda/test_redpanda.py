@@ -438,6 +438,17 @@ def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> No
     assert [task for task in desk.admin.list_tasks() if ORDERS in task.topics] == []
 
 
+@pytest.mark.emulated("injects a fault")
+def test_a_refused_cancel_fails_its_own_topic_alone(desk: Desk) -> None:
+    nowhere = f"{ORDERS}/00000000-0000-4000-8000-000000000000/7"
+    refusal = "Invalid data migration state transition requested"
+    desk.server.faults.add("status", "POST", "action=cancel", status=400, message=refusal)
+    (outcome,) = desk.mover.run([TopicMove("a", ORDERS, nowhere, is_mount=True, timeout_s=0.5)])
+    assert isinstance(outcome, FailedAction)
+    assert refusal in outcome.error.message
+    assert outcome.error.hint == "See its state: reconciler mount status"
+
+
 @pytest.mark.emulated("moves migrations by steps")
 def test_a_mount_that_never_began_is_deleted_after_its_time(desk: Desk) -> None:
     desk.detach("orders", 1)
@@ -604,10 +615,12 @@ def test_topics_go_on_without_the_admin_api_and_what_needs_it_says_why(desk: Des
     week = str(7 * 24 * 3600 * 1000)
     connection = cast("RedpandaConnection", desk.cluster.spec.connection).model_copy(update={"admin_timeout": 1000})
     quick = {"redpanda": connection.model_dump(by_alias=True, exclude_none=True)}
-    desk.apply(orders(**{"retention.ms": week}), orders("payments"), **quick)
+    desk.apply(orders("archived"), **quick)
+    archived = mounting("unmounted", "archived")
+    desk.apply(orders(**{"retention.ms": week}), orders("payments"), archived, **quick)
     desk.server.faults.add("status", path="/v1", status=503, message="Service unavailable", times=10_000)
-    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), **quick)
-    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), **quick)
+    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), archived, **quick)
+    desk.apply(orders(**{"retention.ms": week}), orders("payments", **{"retention.ms": "3600000"}), archived, **quick)
     desk.declare(orders(), orders("payments"), mounting("unmounted", "payments"), properties={"x": "1"}, **quick)
     problems = {str(error.address): error.message for error in desk.bench.plan().plan.errors}
     assert problems.keys() == {"cluster/west", "mounting/west/payments"}
