@@ -102,7 +102,7 @@ def migrate_topics(
         confirm=confirm,
         is_dry_run=is_dry_run,
     ).execute_orders()
-    done = () if is_dry_run else orders.keys() - result.failed.keys()
+    done = [address for address in orders if not is_dry_run and address not in result.failed]
     locations = {address: orders[address].source.location for address in done}
     locations |= _find_detached_locations(site, [address for address in done if not locations[address]])
     failed = {address: choice.explain_error(orders.get(address), error) for address, error in result.failed.items()}
