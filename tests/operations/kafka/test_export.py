@@ -32,6 +32,7 @@ from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.operations.test_state_edit import rm
 from tests.servers.kafka import Kafka
+from tests.servers.kafkatopics import until_known
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -244,6 +245,7 @@ def test_configs_that_no_manifest_can_declare_are_told_and_what_brokers_list_is_
     configs = {"message.downconversion.enable": "false", "retention.bytes": "-2", "retention.ms": ONE_DAY}
     with admin(kafka) as client:
         client.create_topics({"old": {"num_partitions": 1, "replication_factor": 1, "configs": configs}})
+    until_known(kafka, "old", partitions=1)
     found = typed(kafka, bench, out)
     assert [(each.place, each.error.message) for each in found.unsaid] == [
         ("topic/west/old", "configs.retention.bytes: -2 is out of range: at least -1")
