@@ -231,7 +231,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     if action.verb == "unmount":
         observed.pop(topic, None)
         return ""
-    if is_gone_on:
+    if is_gone_on and topic in observed:
         observed[topic] = replace(
             observed[topic], state=None, topic=LiveTopic(legacy=RemoteRemains(location, is_deleted=False))
         )
@@ -242,7 +242,9 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     found = source.recoverable or RecoverableTopic(location, "", 1)
     namespace, _, name = action.after.topic_name.rpartition(":")
     metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
-    spec = {"partitions": found.partitions, "configs": dict(found.own)}
+    declared = action.parameters.get("configs")
+    configs = {**found.own, **(declared if isinstance(declared, Mapping) else {})}
+    spec = {"partitions": found.partitions, "configs": configs}
     mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
     legacy = RemoteRemains(location, is_deleted=False)
     observed[topic] = Observed(mounted, f"mounted by {action.id}", state="ENABLED", topic=LiveTopic(legacy=legacy))

@@ -37,6 +37,7 @@ from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_se
 from reconciler.planning.resolve.mount_sources import (
     find_held_state,
     has_own_topic,
+    hides_locations,
     is_in_object_storage,
     is_other_topic,
     is_unmounted,
@@ -63,13 +64,16 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
     """Add the changes of a topic after this plan mounts it."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
-    if not isinstance(source, MountSource) or not situation.can_plan(mounting.address):
+    if not situation.can_plan(mounting.address) or find_held_state(mounting, situation) is not None:
         return
-    if (under_way is not None and is_in_progress(under_way.state)) or find_held_state(mounting, situation) is not None:
-        return  # A later plan compares the topic.
-    mounted = _predict_mounted_topic(sides, source, situation)
+    mounted: Observed | None = None
+    if under_way is not None and is_in_progress(under_way.state):
+        if hides_locations(mounting.cluster, situation):
+            mounted = Observed(sides.wanted.resource)  # The continued mount sets the declared configs.
+    elif isinstance(source, MountSource):
+        mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
-        return
+        return  # A later plan compares the topic.
     after_mount = Decision()
     converge(replace(sides, before=mounted), situation, after_mount)
     decision.actions += adapt_to_missing_topic(after_mount.actions)
@@ -252,31 +256,12 @@ def _decide_migration(
             f"and {mounting.spec.state} is wanted",
             f"{ends}. Legal from {running}: {legal}; see: reconciler mount status",
         )
-    elif is_by_jobs and isinstance(migration, Mounting):
-        decision.actions.append(_continue_migration(sides, mounting, migration, running or "", situation))
+    elif isinstance(migration, Mounting) and (is_by_jobs or hides_locations(mounting.cluster, situation)):
+        location = migration.spec.source or mounting.metadata.name
+        decision.actions.append(_plan_mount_transition(sides, mounting, None, location, situation, running))
     else:
         decision.waiting.append(UnfinishedTransition(sides.address, running or ""))
     return True
-
-
-def _continue_migration(
-    sides: AddressView, mounting: Mounting, migration: Mounting, running: str, situation: Situation
-) -> Transition:
-    is_mount = mounting.spec.state == "mounted"
-    machine = MOUNT if is_mount else UNMOUNT
-    parameters: dict[str, Value] = {"source": migration.spec.source or mounting.metadata.name, "by": BY_JOBS}
-    return Transition(
-        address=sides.address,
-        machine=machine.name,
-        verb=machine.name,
-        from_state=running,
-        to_state=mounting.spec.state,
-        after=mounting,
-        parameters={**parameters, **(_read_declared_retention(mounting, situation) if is_mount else {})},
-        risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
-        reasons=(Reason.ROLE_WANTED,),
-        source=sides.wanted.source,
-    )
 
 
 def _read_declared_configs(mounting: Mounting, situation: Situation) -> Mapping[str, str]:
@@ -291,15 +276,16 @@ def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[s
 
 
 def _read_configs_to_set(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    source, configs = situation.request.stored.mounts.get(mounting.address), _read_declared_configs(mounting, situation)
-    is_unknown = isinstance(source, MountSource) and source.is_content_unknown
-    return {"configs": dict(configs)} if is_unknown and configs else {}
+    configs = _read_declared_configs(mounting, situation)
+    return {"configs": dict(configs)} if configs and hides_locations(mounting.cluster, situation) else {}
 
 
 def _is_moved_here(topic: Address, situation: Situation) -> bool:
     wanted = situation.wanted.get(topic)
     old = wanted.moved_from if wanted is not None else None
-    return old is not None and situation.exists_as_recorded(old) and situation.can_plan(topic)
+    if old is None or (topic in situation.recorded and old not in situation.recorded):
+        return False  # No move is planned, or an earlier apply moved the topic.
+    return situation.exists_as_recorded(old) and situation.can_plan(topic)
 
 
 def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
@@ -335,28 +321,37 @@ def _plan_unmount(
 
 
 def _plan_mount_transition(
-    sides: AddressView, mounting: Mounting, topic: Observed | None, location: str, situation: Situation
+    sides: AddressView,
+    mounting: Mounting,
+    topic: Observed | None,
+    location: str,
+    situation: Situation,
+    running: str | None = None,
 ) -> Transition:
-    machine = MOUNT if topic is None else UNMOUNT
+    """Return a mount or unmount; `running` is the state of a migration that it continues."""
+    is_mount = mounting.spec.state == "mounted"
+    machine = MOUNT if is_mount else UNMOUNT
     parameters: dict[str, Value] = {"source": location}
     if mounting.spec.as_ is not None:
         parameters["as"] = mounting.spec.as_
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
     if situation.find_capabilities(mounting.cluster).mountings_by_jobs:
-        more = _read_declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
-        parameters |= {"by": BY_JOBS, **more}
-    elif topic is None:
+        parameters["by"] = BY_JOBS
+        if topic is not None:
+            parameters["incarnation"] = topic.incarnation
+        parameters |= _read_declared_retention(mounting, situation) if is_mount else {}
+    elif is_mount:
         parameters |= _read_configs_to_set(mounting, situation)
     return Transition(
         address=sides.address,
         machine=machine.name,
         verb=machine.name,
-        from_state="unmounted" if topic is None else "mounted",
+        from_state=running or ("unmounted" if is_mount else "mounted"),
         to_state=mounting.spec.state,
         after=mounting,
         parameters=parameters,
-        risk=Risk.NONE if topic is None else Risk.DISRUPTIVE,
+        risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
         precondition=compute_state_precondition(sides.address, topic) if topic else "",

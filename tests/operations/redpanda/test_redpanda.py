@@ -438,6 +438,19 @@ def test_a_mount_of_what_is_not_there_is_cancelled_and_deleted(desk: Desk) -> No
     assert [task for task in desk.admin.list_tasks() if ORDERS in task.topics] == []
 
 
+@pytest.mark.fact("F-R-204")
+def test_a_mount_that_a_killed_apply_left_is_continued_and_given_up_after_its_time(desk: Desk) -> None:
+    nowhere = f"{ORDERS}/00000000-0000-4000-8000-000000000000/7"
+    desk.apply()
+    desk.admin.mount({ORDERS: nowhere})
+    desk.declare(mounting("mounted", source=nowhere, timeout="1s"))
+    assert ids(desk.bench.plan()) == ["mount:mounting/west/orders"]
+    result = desk.bench.apply().result
+    assert result is not None
+    assert ["was still preparing after 1 s and was cancelled" in each.error.message for each in result.failed] == [True]
+    assert [task for task in desk.admin.list_tasks() if ORDERS in task.topics] == []
+
+
 @pytest.mark.emulated("injects a fault")
 def test_a_refused_cancel_fails_its_own_topic_alone(desk: Desk) -> None:
     nowhere = f"{ORDERS}/00000000-0000-4000-8000-000000000000/7"
