@@ -31,6 +31,7 @@ OBJECT_STORAGE: Final = "objectStorage.url"
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
     "paused": "paused",
+    "prefix": "prefix",
     "autoCreate": "auto-create",
     "consumerOffsetSync": "consumer-offset-sync",
     "aclSync": "acl-sync",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -124,7 +125,15 @@ class HttpApi:
         """
         return self._send("GET", path, None, is_repeatable=True)
 
-    def change(self, method: str, path: str, content: object = None, *, is_repeatable: bool = False) -> HttpAnswer:
+    def change(
+        self,
+        method: str,
+        path: str,
+        content: object = None,
+        *,
+        is_repeatable: bool = False,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> HttpAnswer:
         """Send a request that changes something; `is_repeatable` means that it is idempotent.
 
         Raises:
@@ -133,16 +142,24 @@ class HttpApi:
             RetryableError: No address responded in time; the request was not executed.
         """
         body = None if content is None else orjson.dumps(content)
-        return self._send(method, path, body, is_repeatable=is_repeatable)
+        return self._send(method, path, body, is_repeatable=is_repeatable, headers=headers)
 
-    def _send(self, method: str, path: str, body: bytes | None, *, is_repeatable: bool) -> HttpAnswer:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        is_repeatable: bool,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> HttpAnswer:
         tries = Tries(_BACKOFF, within_s=self.timeout_s)
         while True:
             problems: list[str] = []
             for position, address in enumerate(self.addresses):
                 left = (self.timeout_s - tries.elapsed_s) / (len(self.addresses) - position)
                 try:
-                    answer = self._follow(method, address, path, body, max(_LEAST_S, left))
+                    answer = self._follow(method, address, path, body, max(_LEAST_S, left), headers)
                 except exceptions.HTTPError as error:
                     problems.append(self._explain(address, error))
                     if not is_repeatable and not isinstance(error, _UNSENT):
@@ -159,10 +176,12 @@ class HttpApi:
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
             tries.wait()
 
-    def _follow(self, method: str, address: str, path: str, body: bytes | None, limit_s: float) -> HttpAnswer:
+    def _follow(
+        self, method: str, address: str, path: str, body: bytes | None, limit_s: float, more: Mapping[str, str]
+    ) -> HttpAnswer:
         url = address.rstrip("/") + path
         for _ in range(_HOPS):
-            status, headers, content = self._send_once(method, url, body, limit_s)
+            status, headers, content = self._send_once(method, url, body, limit_s, more)
             if status != HTTPStatus.TEMPORARY_REDIRECT:
                 break
             url = headers.get("Location", "")
@@ -175,9 +194,9 @@ class HttpApi:
         return HttpAnswer(status, content, f"{self.name} ({address})")
 
     def _send_once(
-        self, method: str, url: str, body: bytes | None, limit_s: float
+        self, method: str, url: str, body: bytes | None, limit_s: float, more: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Accept": "application/json", **self.login.headers}
+        headers = {"Accept": "application/json", **self.login.headers, **more}
         if body is not None:
             headers["Content-Type"] = "application/json"
         origin = _origin(url)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         TransactionalSink,
     )
     from reconciler.resources.acls import AccessBinding
+    from reconciler.resources.cluster import Cluster
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Capabilities, ClusterIdentity, ClusterMetadata, Inventory, Overview
     from reconciler.resources.mirrors import SourceTopic
@@ -64,6 +65,8 @@ class Edge:
     """Host of the principal. `*` means unknown, so that only rules for all hosts apply."""
     declared: frozenset[Address] = frozenset()
     """Declared or recorded addresses, whose namespaces determine how flat names are read."""
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    """Declared clusters by name, which links read from."""
     is_reader: bool = False
     """Whether providers open read-only."""
     warn: Callable[[str], None] = ignore_line

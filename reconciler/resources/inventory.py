@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 TieringWords: TypeAlias = Literal["directions", "kip-405"]
 
 
+NATIVE_LINKS: Final = "native_links"
+"""Key of `Capabilities.lacks`: why jobs copy mirrors on a platform that could copy them itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorSupport:
     """Supported features of links and mirrors."""
@@ -39,8 +43,10 @@ class MirrorSupport:
     """Possible roles of mirrors; empty if the platform has no links."""
     features: frozenset[str] = frozenset()
     """Supported features of links: `paused, source-mode, bidirectional, auto-create, consumer-offset-sync, acl-sync,
-    topic-config-sync, start-offset, retry-timeout, metadata-interval`.
+    topic-config-sync, start-offset, start-time, retry-timeout, metadata-interval, prefix, mirror-configs`.
     """
+    max_links: int | None = None
+    """How many links the cluster can have; `None` if there is no limit."""
     read_only: bool = True
     """Whether the platform rejects other producers' writes to mirrors."""
 

@@ -100,7 +100,7 @@ class Providers(Mapping[str, Provider]):
     ) -> None:
         self._clusters = clusters
         self._check = check
-        self._edge = edge
+        self._edge = replace(edge, clusters=clusters)
         self._opened: dict[str, Provider] = {}
         self._lock = threading.Lock()
 
@@ -386,17 +386,18 @@ def build_edge(
         now_ms=invocation.now_ms,
         principal=invocation.principal,
         host=invocation.host,
-        declared=frozenset((*declared, *_list_mirror_sources(declared.values()))),
+        declared=frozenset((*declared, *_list_mirrored_topics(declared.values()))),
         is_reader=is_reader,
         warn=invocation.warn,
     )
 
 
-def _list_mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
+def _list_mirrored_topics(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
     for item in items:
         match item.resource:
-            case MirrorLink(spec=spec):
-                yield from (address_of("topic", spec.source, mirror.source) for mirror in spec.mirror_topics)
+            case MirrorLink() as link:
+                for mirror in link.mirrors():
+                    yield from (mirror.address, address_of("topic", mirror.source_cluster, mirror.source))
             case MirrorTopic() as mirror:
                 yield address_of("topic", mirror.source_cluster, mirror.source)
             case _:

@@ -29,6 +29,7 @@ from reconciler.planning.situation import (
     is_mirroring,
 )
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
+from reconciler.resources.inventory import NATIVE_LINKS
 from reconciler.resources.measures import (
     find_agreed_ends,
     find_missing_offsets,
@@ -286,6 +287,11 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
             for message, hint in explain_unprotectable(link, situation.find_capabilities(link.cluster)):
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
             continue
+        why = situation.find_capabilities(link.cluster).lacks.get(NATIVE_LINKS)
+        if why is not None and address not in situation.observed:
+            hint = "`reconciler run` copies them. To let the cluster do it, change that before the link is made."
+            message = f"jobs copy its mirrors, because cluster {link.cluster} cannot do it itself: {why}"
+            yield PlanFinding(address, wanted.source, message, hint)
         if link.spec.source in situation.trusted:
             yield from _check_topic_filters(address, wanted, link, situation)
             yield from _check_group_filters(address, wanted, link, situation)
@@ -449,7 +455,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
     capabilities = situation.find_capabilities(link.cluster)
     spec = link.spec
     if not capabilities.links:
-        yield describe_unsupported(capabilities, "mirror topics over a link")
+        yield describe_unsupported(capabilities, "mirror topics over a link", "links")
         return
     if spec.source not in situation.clusters:
         declare = f"Declare a Cluster named {spec.source}."
@@ -474,6 +480,25 @@ def check_links(situation: Situation) -> Iterator[PlanFinding]:
         yield from _check_ends(address, wanted, link, situation)
         yield from _check_half(address, wanted, link, situation)
         yield from _check_prefix(address, wanted, link, situation)
+        yield from _check_number(address, wanted, link, situation)
+
+
+def _check_number(
+    address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
+) -> Iterator[PlanFinding]:
+    most = situation.find_capabilities(link.cluster).mirrors.max_links
+    known = {*situation.observed, *situation.wanted}
+    others = sorted(
+        other for other in known if kind_of(other) == "link" and cluster_of(other) == link.cluster and other != address
+    )
+    if most is None or len(others) < most or address in situation.observed:
+        return
+    left = [other for other in others if other not in situation.wanted and other in situation.recorded]
+    hint = "Declare the topics of both in one MirrorLink, or leave one of them out."
+    if left:
+        hint = f"Apply the removal of {left[0]} first, then declare this one."
+    message = f"cluster {link.cluster} can have {most} link, and {list_first(others, grouping='')} is there or declared"
+    yield PlanFinding(address, wanted.source, message, hint)
 
 
 def _check_ends(

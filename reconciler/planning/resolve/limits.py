@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, 
 from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
 from reconciler.resources.configs import STORAGE_MODE
 from reconciler.resources.inventory import read_own_configs
+from reconciler.resources.mirror_link import matches_filter
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar, format_suggestion
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
     from reconciler.resources.inventory import Capabilities, Observed
-    from reconciler.resources.mirror_link import MirrorLink
+    from reconciler.resources.mirror_link import MirrorLink, NameFilter
 
 
 def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
@@ -270,7 +271,25 @@ def find_unsupported_features(
             and feature not in capabilities.mirrors.features
             and getattr(spec, field) != getattr(defaults, field)
         ):
-            yield describe_unsupported(capabilities, f"have {alias} on a link")
+            yield describe_unsupported(capabilities, f"have {alias} on a link", feature)
+    groups = spec.consumer_offset_sync
+    if groups is not None and groups.prefix_groups and "prefix" not in capabilities.mirrors.features:
+        yield describe_unsupported(capabilities, "prefix the groups of a link (prefixGroups)", "prefix")
+    if spec.start_offset not in {"earliest", "latest"} and capabilities.mirrors.max_links is not None:
+        message = f"a link of platform {capabilities.platform} begins at the earliest or the latest record"
+        yield f"{message}, not at {spec.start_offset}", "Declare startOffset: earliest, or latest."
+    if not capabilities.mirrors.by_jobs and spec.auto_create is not None:
+        yield from _check_internal_filters(spec.auto_create.filters, capabilities)
+
+
+def _check_internal_filters(filters: Iterable[NameFilter], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+    """Yield filters that name internal topics, which the platform refuses."""
+    for each in filters:
+        if each.filter_type == "include" and each.name != "*":
+            matching = [name for name in capabilities.internal_topics if matches_filter(each, name)]
+            if matching:
+                message = f"the autoCreate filter {each.name!r} selects {matching[0]}, which is internal"
+                yield message, "Remove the filter: each cluster manages such topics itself."
 
 
 def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:

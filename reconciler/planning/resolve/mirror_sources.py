@@ -543,7 +543,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     if not capabilities.links:
         return  # `check_link` rejects the link.
     if mirror.state not in capabilities.mirrors.roles:
-        message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}")
+        message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}", "roles")
         if mirror.state == "reversed":
             hint = (
                 f"To swap roles promote it, let its users write here, and declare a MirrorLink on cluster "
@@ -552,6 +552,8 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         yield message, hint
         return
     yield from check_configs(mirror.configs, capabilities)
+    if mirror.configs and not capabilities.mirrors.by_jobs:
+        yield describe_unsupported(capabilities, "give a mirror configs of its own", "mirror-configs")
     yield from _check_source(mirror, situation)
     yield from _check_rivals(mirror, situation)
     yield from _check_protection(mirror, situation)

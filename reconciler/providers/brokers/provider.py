@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.migrations import KafkaMigrations, KafkaMountings
     from reconciler.providers.brokers.mount_ledger import Seal
     from reconciler.providers.protocol import Archives
+    from reconciler.providers.protocol_links import Links
     from reconciler.providers.protocol_moves import Migrations
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
     from reconciler.resources.acls import AccessBinding
@@ -321,7 +322,8 @@ class BrokersProvider(ABC):
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.read_topics()
         ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
-        links, sealed, filled = ledger.links, ledger.sealed, ledger.filled
+        native = self._read_native_links(topics)
+        links, sealed, filled = {**ledger.links, **native}, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
@@ -339,7 +341,9 @@ class BrokersProvider(ABC):
         if links:
             from reconciler.providers.brokers.links.link_states import overlay_links
 
-            inventory = overlay_links(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
+            # All configs of mirrors that the platform copies follow their sources.
+            sets = {} if native else configs
+            inventory = overlay_links(inventory, (links, topics, sets), cluster, wanted, frozenset(every))
         for address, observed in [*inventory.items()] if sealed or filled else ():
             name = observed.physical_name or ""
             if name in sealed or name in filled:
@@ -352,6 +356,15 @@ class BrokersProvider(ABC):
 
     def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
         return change_cluster(self._client, action, may_go_on)
+
+    def _read_native_links(self, topics: Mapping[str, TopicMetadata]) -> Entries:  # noqa: ARG002 - Kafka has none
+        """Return links and mirrors that the platform itself copies; `topics` are those of the brokers."""
+        return {}
+
+    def _apply_links(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+        from reconciler.providers.brokers.links.links import apply_link_actions
+
+        return apply_link_actions(self._open_site(), actions, may_go_on)
 
     def _add_mountings(
         self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
@@ -404,9 +417,7 @@ class BrokersProvider(ABC):
         self.learn_names(action.address for action in rest)
         linked = [action for action in rest if is_about_links(action)]
         if linked:
-            from reconciler.providers.brokers.links.links import apply_link_actions
-
-            yield from apply_link_actions(self._open_site(), linked, may_go_on)
+            yield from self._apply_links(linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
         failed = self._unseal_topics(rest)
         yield from failed.values()
@@ -466,9 +477,10 @@ class BrokersProvider(ABC):
         mirrors = {address: full_name_of(address) for address in measures if mirror_key(names[address]) in entries}
         if not mirrors:
             return measures
-        following = {mirror.name for mirror in self.links.list_mirrors() if mirror.status is not MirrorStatus.STOPPED}
-        copied = self.links.read_positions_of_topics(mirrors.values())
-        newest = self.links.read_newest_timestamps(following.intersection(mirrors.values()))
+        links = self._job_links
+        following = {mirror.name for mirror in links.list_mirrors() if mirror.status is not MirrorStatus.STOPPED}
+        copied = links.read_positions_of_topics(mirrors.values())
+        newest = links.read_newest_timestamps(following.intersection(mirrors.values()))
         return {**measures} | {
             address: replace(
                 measures[address],
@@ -501,8 +513,12 @@ class BrokersProvider(ABC):
         return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.open_log)
 
     @property
-    def links(self) -> KafkaLinks:
+    def links(self) -> Links:
         """Links into this cluster and their mirrors."""
+        return self._job_links
+
+    @property
+    def _job_links(self) -> KafkaLinks:
         from reconciler.providers.brokers.links.links import KafkaLinks
 
         name = self._client.name
@@ -525,7 +541,10 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.vitals import measure_cluster
 
         return measure_cluster(
-            self._client, self._naming, self.groups, lambda: None if self._read_visible_ledger() is None else self.links
+            self._client,
+            self._naming,
+            self.groups,
+            lambda: None if self._read_visible_ledger() is None else self._job_links,
         )
 
     def learn_names(self, addresses: Iterable[Address]) -> None:

@@ -19,6 +19,7 @@ FLOOR: Final = (25, 3)
 """The first version whose Kafka API has what the brokers' client needs (redpanda.md, R4)."""
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 _TIERED_STORAGE: Final = "cloud_storage_enabled"
+SHADOW_LINKING: Final = "enable_shadow_linking"
 _LICENSED: Final = frozenset({"valid", "unknown"})
 
 
@@ -92,6 +93,21 @@ class AdminFacts:
             return self.outage
         if self.properties.get(_TIERED_STORAGE) is not True:
             return f"{_TIERED_STORAGE} is not true on it"
+        return self._explain_unready()
+
+    @property
+    def wants_shadow_links(self) -> bool:
+        """Whether shadow links are switched on."""
+        return self.properties.get(SHADOW_LINKING) is True
+
+    def explain_missing_shadow_links(self) -> str | None:
+        """Return why the cluster cannot copy topics itself; `None` if it can (redpanda.md, R10)."""
+        if self.outage is not None:
+            return self.outage
+        return self._explain_unready() if self.wants_shadow_links else f"{SHADOW_LINKING} is not true on it"
+
+    def _explain_unready(self) -> str | None:
+        """Return what licensed features wait for."""
         if waiting := [str(node.id) for node in self.config_status if node.needs_restart]:
             return f"brokers {', '.join(waiting)} wait for a restart that activates changed properties"
         if self.license_status not in _LICENSED:

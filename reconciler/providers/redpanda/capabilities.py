@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.planning.fields import CONFIGS, canonicalize_field
+from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.translate import OWN, ConfigState, Dialect
 from reconciler.providers.redpanda.admin_facts import FLOOR
 from reconciler.providers.redpanda.properties import format_property
 from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.configs import STORAGE_MODE
-from reconciler.resources.inventory import AccessControl, Capabilities
+from reconciler.resources.inventory import NATIVE_LINKS, AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import ConfigKey, ConfigType
 from reconciler.resources.redpanda_configs import (
     PROPERTY_OF,
@@ -34,11 +35,25 @@ DIALECT: Final = Dialect(
     unreported=frozenset(name for name, key in redpanda_configs((), FLOOR).items() if key.is_unreported),
     fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
 )
+SHADOW_LINKS: Final = MirrorSupport(
+    roles=frozenset({"mirroring", "failed-over"}),
+    features=frozenset({"auto-create", "consumer-offset-sync", "acl-sync", "start-offset", "metadata-interval"}),
+    max_links=1,
+)
+"""Mirrors that the cluster itself copies: neither paused nor promoted, under their sources' names (redpanda.md, R8)."""
+_LACKS: Final = {
+    "roles": "a shadow link mirrors a topic, or fails it over",
+    "prefix": "a shadow link keeps the names of its source",
+    "paused": "pausing a task of a shadow link stops that task alone, and records are copied on",
+    "mirror-configs": "all configs of a shadow topic follow its source",
+}
+"""Why shadow links do not support a feature."""
 REDPANDA: Final = Capabilities(
     platform=DIALECT.platform,
     namespaces_are_rules=True,
     tiering_words="directions",
     tells_own=DIALECT.tells_own,
+    mirrors=BY_JOBS,
     acls=True,
     access=AccessControl(denies_are_final=True, operations=OPERATIONS),
     quotas=True,
@@ -64,13 +79,15 @@ def read_capabilities(
     why = admin.explain_missing_tiering()
     needing = ("mountings", "cluster_properties") if admin.outage else ("tiering", "untiering", "mountings")
     missing = {} if why is None else dict.fromkeys(needing, why)
+    mirrors, links_missing = _choose_mirrors(admin)
     return replace(
         shared,
         tiering="tiering" not in missing,
         untiering="untiering" not in missing,
         mountings="mountings" not in missing,
         cluster_properties="cluster_properties" not in missing,
-        lacks={**shared.lacks, **missing},
+        mirrors=mirrors,
+        lacks={**shared.lacks, **missing, **links_missing},
         configs=configs,
         replication_factors=odd or shared.replication_factors,
         object_storage=admin.object_storage(),
@@ -86,6 +103,16 @@ def _select_defaults(listed: Mapping[str, ConfigState], configs: Mapping[str, Co
         for key, state in listed.items()
         if state.source != OWN and state.value is not None and key not in DIALECT.fixed_at_creation
     }
+
+
+def _choose_mirrors(admin: AdminFacts) -> tuple[MirrorSupport, Mapping[str, str]]:
+    """Return who copies mirrors, and what is missing for shadow links. Jobs copy them while those are switched off."""
+    why = admin.explain_missing_shadow_links()
+    if why is None:
+        return SHADOW_LINKS, _LACKS
+    if admin.wants_shadow_links:
+        return MirrorSupport(), {"links": why}
+    return BY_JOBS, {NATIVE_LINKS: why}
 
 
 def _read_defaults(properties: Mapping[str, Any], configs: Mapping[str, ConfigKey]) -> Iterator[tuple[str, str]]:

@@ -176,6 +176,16 @@ class AdminClient:
         path = f"/v1/migrations/{number}"
         return self._exists(self._api.change("DELETE", path, is_repeatable=True), f"delete migration {number}")
 
+    def call_shadow_links(self, method: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Call a method of the shadow link service. Repeatable.
+
+        Raises:
+            UserError: It was refused.
+        """
+        path = f"/redpanda.core.admin.v2.ShadowLinkService/{method}"
+        answer = self._api.change("POST", path, content, is_repeatable=True, headers={"Connect-Protocol-Version": "1"})
+        return _object(_check_success(answer, f"call {method}").json())
+
     def _begin(self, path: str, topics: Sequence[object], doing: str) -> int:
         answer = _check_success(self._api.change("POST", path, {"topics": topics}), doing)
         number = _object(answer.json()).get("id")
@@ -246,6 +256,20 @@ _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "data migrations are disabled on this cluster",
         "Set data_migrations_api_enabled, and see that tiered storage is on.",
     ),
+    "link feature is disabled": (
+        "shadow links are switched off",
+        "Set the property enable_shadow_linking: true, apply that, and plan again.",
+    ),
+    "active shadow topics": (
+        "it still copies topics",
+        "Fail them over first: reconciler mirror failover",
+    ),
+    "unreachable": (
+        "its source does not answer",
+        "Check bootstrapServers and security of the source, as the brokers of this cluster reach it.",
+    ),
+    "limit of 1 shadow link": ("a cluster has one shadow link", "Delete the other link first."),
+    "valid license": ("a shadow link needs a licence", "Check `rpk cluster license info`."),
     "state transition": ("this is not legal in its state", "See its state: reconciler mount status"),
 }
 """Part of a message → our words and hint. Versions answer 400 or 500 for the same: the message decides (F-R-203)."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UserError
+from reconciler.providers.brokers.client import ABSENT
+from reconciler.providers.brokers.cluster_facts import BY_JOBS
+from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.redpanda.admin_facts import AdminFacts
 from reconciler.providers.redpanda.capabilities import DIALECT, read_capabilities
@@ -19,14 +23,21 @@ from reconciler.providers.redpanda.mounts import (
     split_moves,
 )
 from reconciler.providers.redpanda.properties import change_properties, observe_properties
-from reconciler.resources.inventory import ClusterIdentity, Observed
+from reconciler.resources.address import cluster_of, full_name_of, kind_of
+from reconciler.resources.inventory import NATIVE_LINKS, ClusterIdentity, Observed
+from reconciler.resources.kafka_configs import LEDGER
 from reconciler.runtime.retry import skip_check
+
+_HAS_JOB_LINKS: Final = "it has links that jobs copy"
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Update
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
-    from reconciler.providers.brokers.translate import ConfigState
+    from reconciler.providers.brokers.ledger import Entries
+    from reconciler.providers.brokers.translate import ConfigState, TopicMetadata
     from reconciler.providers.protocol import Edge, Outcome
+    from reconciler.providers.protocol_links import Links
+    from reconciler.providers.redpanda.shadow_links import ShadowReader, ShadowSite
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
@@ -80,6 +91,42 @@ class RedpandaProvider(BrokersProvider):
     def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
         return change_properties(action, self._client.describe_cluster().id, self._admin, may_go_on)
 
+    def _read_native_links(self, topics: Mapping[str, TopicMetadata]) -> Entries:
+        return self._open_reader().read_entries(topics) if self._has_shadow_links() else {}
+
+    def _apply_links(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+        if not self._has_shadow_links():
+            return super()._apply_links(actions, may_go_on)
+        from reconciler.providers.redpanda.shadow_links import ShadowBatch  # noqa: PLC0415 - imported on use
+
+        return ShadowBatch(self._open_shadow_site(), may_go_on).apply(actions)
+
+    def _has_shadow_links(self) -> bool:
+        mirrors = self.capabilities.mirrors
+        return bool(mirrors.roles) and not mirrors.by_jobs
+
+    def _open_reader(self) -> ShadowReader:
+        from reconciler.providers.redpanda.link_options import LinkOptions  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.shadow_links import ShadowReader  # noqa: PLC0415
+
+        name = self._client.name
+        mirrors = {full_name_of(each) for each in self._known if kind_of(each) == "mirror" and cluster_of(each) == name}
+        return ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
+
+    def _open_shadow_site(self) -> ShadowSite:
+        from reconciler.providers.redpanda.shadow_links import ShadowSite  # noqa: PLC0415 - imported on use
+
+        return ShadowSite(**vars(self._open_site()), reader=self._open_reader())
+
+    @property
+    def links(self) -> Links:
+        """Links into this cluster, copied by the cluster itself or by jobs."""
+        if not self._has_shadow_links():
+            return super().links
+        from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415 - imported on use
+
+        return RedpandaLinks(self._open_shadow_site())
+
     def _add_mountings(
         self, inventory: dict[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> Mapping[Address, Observed]:
@@ -106,7 +153,16 @@ class RedpandaProvider(BrokersProvider):
     def _read_capabilities(self) -> Capabilities:
         from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
 
-        return read_capabilities(self._look, self._facts, self._sample_configs(), find_principal(self._declared))
+        capabilities = read_capabilities(
+            self._look, self._facts, self._sample_configs(), find_principal(self._declared)
+        )
+        if self._facts.explain_missing_shadow_links() is None and self._has_job_links():
+            return replace(capabilities, mirrors=BY_JOBS, lacks={**capabilities.lacks, NATIVE_LINKS: _HAS_JOB_LINKS})
+        return capabilities
+
+    def _has_job_links(self) -> bool:
+        is_there = self._client.read_topics([LEDGER])[LEDGER].error not in ABSENT
+        return is_there and bool(parse_states(self._read_visible_ledger() or {}).links)
 
     def _sample_configs(self) -> Mapping[str, ConfigState]:
         """Return the configs that brokers report for one of the topics; empty if there is none."""

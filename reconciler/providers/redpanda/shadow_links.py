@@ -1,0 +1,450 @@
+"""Shadow links: topics of another cluster that Redpanda itself copies, under their own names (redpanda.md, 15 and 18).
+
+Topics are selected by filters. A shadow topic can be failed over, but neither paused nor promoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.errors import IncompleteError, NotFoundError, ReconcilerError, UserError
+from reconciler.lifecycles import LinkStatus, MirrorStatus
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
+from reconciler.providers.brokers.admin_requests import unsupported_error
+from reconciler.providers.brokers.ledger import Entries, link_key, mirror_key
+from reconciler.providers.brokers.links.link_site import LinkSite
+from reconciler.providers.brokers.links.link_states import LinkStates, RecordedMirror, parse_states
+from reconciler.providers.brokers.links.links import KafkaLinks
+from reconciler.providers.brokers.offsets import read_bounds
+from reconciler.providers.models import apply_declared_changes, to_declared_link, to_link_entry
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
+from reconciler.providers.redpanda.link_options import FILTERS, TOPICS, LinkOptions, build_literal_filter
+from reconciler.resources.address import full_name_of
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirrors import FAILOVER, LinkEntry, MirrorEntry, Position, Trouble
+from reconciler.runtime.retry import Backoff, Tries
+
+if TYPE_CHECKING:
+    from reconciler.errors import NotAuthorizedError
+    from reconciler.providers.brokers.translate import ClusterNaming, TopicMetadata
+    from reconciler.providers.redpanda.client import AdminClient
+    from reconciler.resources.mirrors import ObservedLink, ObservedMirror
+
+_POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
+_FAILOVER_LIMIT_S: Final = 120.0
+"""Longest time without any topic that is failed over."""
+_CREATION_ROUNDS: Final = 3
+"""How many of its intervals a link gets to create the topics of new filters."""
+_ACTIVE: Final = "ACTIVE"
+_PROMOTED: Final = {"FAILED_OVER": FAILOVER, "PROMOTED": "promote"}
+_ENDING: Final = frozenset({"FAILING_OVER", "PROMOTING"})
+_COPYING: Final = frozenset({_ACTIVE, "PAUSED"})
+_IDLE_TASKS: Final = frozenset({_ACTIVE, "NOT_RUNNING", "UNSPECIFIED"})
+_UNREACHABLE: Final = "LINK_UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowTopic:
+    """A shadow topic, as the Admin API lists it."""
+
+    name: str
+    state: str
+    """Such as `ACTIVE`; unknown states as the platform says them."""
+    source: str
+    source_topic_id: str | None
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> ShadowTopic:
+        """Parse a shadow topic."""
+        name, state = str(row.get("name", "")), str((row.get("status") or {}).get("state", ""))
+        state = state.removeprefix("SHADOW_TOPIC_STATE_")
+        return cls(name, state, str(row.get("sourceTopicName") or name), row.get("sourceTopicId") or None)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowLink:
+    """A shadow link with its topics, as the Admin API lists it."""
+
+    name: str
+    uid: str
+    configurations: Mapping[str, Any]
+    is_paused: bool
+    tasks: Mapping[str, Trouble]
+    """Tasks that are not active, by name."""
+    topics: Sequence[ShadowTopic]
+    synced: Sequence[str]
+    """Configs that follow the source."""
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> ShadowLink:
+        """Parse a shadow link."""
+        status = row.get("status") or {}
+        return cls(
+            str(row.get("name", "")),
+            str(row.get("uid", "")),
+            row.get("configurations") or {},
+            status.get("state") == "SHADOW_LINK_STATE_PAUSED",
+            dict(_parse_tasks(status.get("taskStatuses") or ())),
+            [ShadowTopic.from_json(each) for each in status.get("shadowTopics") or ()],
+            tuple(status.get("syncedShadowTopicProperties") or ()),
+        )
+
+    def explain_tasks(self) -> str:
+        """Return text that ends a sentence with what tasks report; empty if all are active."""
+        reasons = "; ".join(f"{name}: {each.message}" for name, each in self.tasks.items())
+        return f": {reasons}" if reasons else ""
+
+
+def _parse_tasks(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Trouble]]:
+    """Yield the tasks that are not active; several brokers may run one task."""
+    for row in rows:
+        name, state = str(row.get("name", "")), str(row.get("state", "")).removeprefix("TASK_STATE_")
+        if state not in _IDLE_TASKS:
+            yield name, Trouble(state, f"{row.get('reason') or 'no reason is reported'} (broker {row.get('brokerId')})")
+
+
+@dataclass(frozen=True)
+class ShadowReader:
+    """Reads shadow links as links and mirrors."""
+
+    admin: AdminClient
+    options: LinkOptions
+
+    def list_links(self) -> Sequence[ShadowLink]:
+        """Return the shadow links with their topics. Sends one request."""
+        rows = self.admin.call_shadow_links("ListShadowLinks", {}).get("shadowLinks") or ()
+        return [ShadowLink.from_json(row) for row in rows]
+
+    def read_entries(self, topics: Mapping[str, TopicMetadata]) -> Entries:
+        """Return links and mirrors in the form of the ledger. `topics` are those of the brokers, by name."""
+        entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
+        for link in self.list_links():
+            spec = self.options.to_declared(link.configurations, link.synced)
+            unreachable = next((each for each in link.tasks.values() if each.code == _UNREACHABLE), None)
+            entry = LinkEntry(
+                link.uid,
+                spec["source"],
+                {**spec, **({"paused": True} if link.is_paused else {})},
+                LinkStatus.ACTIVE if unreachable is None else LinkStatus.UNAVAILABLE,
+                unreachable,
+                link.tasks,
+                (link.configurations.get("clientOptions") or {}).get("sourceClusterId") or None,
+            )
+            entries[link_key(link.name)] = entry.to_json()
+            for topic in link.topics:
+                if topic.name in topics:
+                    mirror = self._build_mirror(link, topic, topics[topic.name].id)
+                    entries[mirror_key(topic.name)] = mirror.to_document()
+        return entries
+
+    def _build_mirror(self, link: ShadowLink, topic: ShadowTopic, topic_id: str) -> RecordedMirror:
+        state, trouble = MirrorStatus.ACTIVE, None
+        if topic.state in _PROMOTED:
+            state = MirrorStatus.STOPPED
+        elif topic.state in _ENDING:
+            state = MirrorStatus.PENDING_STOPPED
+        elif topic.state not in _COPYING:
+            reasons = link.explain_tasks().removeprefix(": ")
+            trouble = Trouble(topic.state, reasons or "Redpanda reports no reason: see the log of its brokers")
+        full_name = self.options.naming.to_full_name(topic.name)
+        entry = MirrorEntry(
+            link.uid,
+            self.options.naming.to_full_name(topic.source),
+            topic.source_topic_id,
+            state,
+            first_copy_done=True,
+            trouble=trouble,
+            stopped_by=_PROMOTED.get(topic.state),
+            is_automatic=full_name not in self.options.mirrors,
+        )
+        return RecordedMirror(full_name, link.name, topic_id, entry)
+
+
+@dataclass(frozen=True)
+class ShadowSite(LinkSite):
+    """Cluster whose links and mirrors are shadow links and their topics."""
+
+    reader: ShadowReader
+
+    def read_states(self) -> LinkStates:
+        """Return shadow links and existing shadow topics."""
+        return parse_states(self.reader.read_entries(self.read_topics()))
+
+
+@dataclass(frozen=True, slots=True)
+class RedpandaLinks:
+    """Links that one Redpanda cluster copies itself."""
+
+    site: ShadowSite
+    job_steps: None = None
+
+    def list_links(self) -> Sequence[ObservedLink]:
+        """Return the links by name."""
+        return KafkaLinks(self.site).list_links()
+
+    def list_mirrors(
+        self, link: str | None = None, *, name: str | None = None, source: str | None = None
+    ) -> Sequence[ObservedMirror]:
+        """Return shadow topics by full name."""
+        return KafkaLinks(self.site).list_mirrors(link, name=name, source=source)
+
+    def list_lost_mirrors(self, link: str) -> Sequence[str]:  # noqa: ARG002 - always empty
+        """Return nothing: a shadow topic ends with its topic."""
+        return ()
+
+    def find_hidden_mirrors(
+        self,
+        shown: Collection[str],  # noqa: ARG002 - always empty
+        link: str | None = None,  # noqa: ARG002
+    ) -> Mapping[str, NotAuthorizedError]:
+        """Return nothing: the Admin API shows every shadow topic."""
+        return {}
+
+    def read_mirror(self, full_name: str) -> ObservedMirror:
+        """Return one mirror; raise if the topic is none."""
+        return KafkaLinks(self.site).read_mirror(full_name)
+
+    def read_positions(self, full_name: str) -> Mapping[int, Position]:
+        """Return the position of each partition; offsets are those of the source."""
+        positions = self.read_positions_of_topics([full_name])
+        if full_name not in positions:
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
+        return positions[full_name]
+
+    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
+        """Return the positions of existing topics."""
+        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
+        topics = self.site.read_topics(sorted(names))
+        places = [(topic, number) for topic in sorted(topics) for number in range(len(topics[topic].replicas))]
+        positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
+        for (topic, number), at in read_bounds(self.site.client, places).items():
+            positions[names[topic]][number] = Position(at.start, at.end, fetched=at.end)
+        return positions
+
+
+@dataclass
+class ShadowBatch:
+    """Applies actions about links and mirrors to one cluster."""
+
+    site: ShadowSite
+    may_go_on: Callable[[], None]
+    results: dict[str, str | ReconcilerError | None] = field(default_factory=dict)
+    """Id of the changed object, or the error, by the action's id."""
+
+    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
+        """Yield the outcome of each action. Idempotent."""
+        self._fail_over([action for action in actions if isinstance(action, Transition)])
+        created: dict[str, list[Create]] = {}
+        for action in sorted(actions, key=lambda action: not isinstance(action, Delete)):
+            if isinstance(action, Create) and isinstance(action.after, MirrorTopic):
+                created.setdefault(action.after.link, []).append(action)
+            elif action.id not in self.results:
+                self._record(action, self._change)
+        for link, creations in created.items():
+            self._create_mirrors(link, creations)
+        for action in actions:
+            result = self.results[action.id]
+            if isinstance(result, ReconcilerError):
+                yield FailedAction(action.id, result)
+            else:
+                yield CompletedAction(action.id, result, self._find_topic_name(action))
+
+    def _record(self, action: ControlAction, change: Callable[[ControlAction], str | None]) -> None:
+        try:
+            self.results[action.id] = change(action)
+        except ReconcilerError as error:
+            self.results[action.id] = error
+
+    def _find_topic_name(self, action: ControlAction) -> str | None:
+        is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
+        return self._naming.to_physical(full_name_of(action.address)) if is_mirror else None
+
+    @property
+    def _naming(self) -> ClusterNaming:
+        return self.site.naming
+
+    @property
+    def _options(self) -> LinkOptions:
+        return self.site.reader.options
+
+    def _suggest_errors(self, link: str) -> str:
+        return f"See what the link reports: reconciler mirror errors link/{self.site.cluster}/{link}"
+
+    def _call(self, method: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.may_go_on()
+        return self.site.reader.admin.call_shadow_links(method, content)
+
+    def _change(self, action: ControlAction) -> str | None:
+        match action:
+            case Create(after=MirrorLink() as link):
+                return self._create_link(link)
+            case Update(after=MirrorLink() as link):
+                return self._update_link(link.metadata.name, action.changes)
+            case Delete(before=MirrorLink() as link):
+                self._delete_link(link.metadata.name, action.incarnation)
+            case Delete(before=MirrorTopic() as mirror):
+                self._delete_mirror(action, mirror)
+            case _:
+                raise unsupported_error(action)
+        return None
+
+    def _find_link(self, name: str) -> ShadowLink | None:
+        return next((link for link in self.site.reader.list_links() if link.name == name), None)
+
+    def _require_link(self, name: str) -> ShadowLink:
+        link = self._find_link(name)
+        if link is None:
+            message = f"cluster {self.site.cluster} has no shadow link {name}"
+            raise NotFoundError(message, hint="It was deleted after the plan read it: plan again.")
+        return link
+
+    def _create_link(self, link: MirrorLink) -> str:
+        name, configurations = link.metadata.name, self._options.build(link.spec)
+        if (existing := self._find_link(name)) is None:
+            made = self._call("CreateShadowLink", {"shadowLink": {"name": name, "configurations": configurations}})
+            return str((made.get("shadowLink") or {}).get("uid", ""))
+        declared = to_declared_link(name, self.site.cluster, self._to_entry(existing))
+        wanted = to_declared_link(name, self.site.cluster, to_link_entry(link, existing.uid))
+        if self._options.build(declared.spec) != self._options.build(wanted.spec):
+            message = f"link {name} exists, and differs from what was to be created"
+            raise UserError(message, hint="It was created after the plan: plan again.")
+        return existing.uid
+
+    def _to_entry(self, link: ShadowLink) -> LinkEntry:
+        spec = self._options.to_declared(link.configurations, link.synced)
+        return LinkEntry(link.uid, spec["source"], spec)
+
+    def _update_link(self, name: str, changes: Sequence[Change]) -> str:
+        link = self._require_link(name)
+        entry = self._to_entry(link)
+        after = LinkEntry(link.uid, entry.source_cluster, apply_declared_changes(entry.declared, changes))
+        spec = to_declared_link(name, self.site.cluster, after).spec
+        wanted = self._options.build(spec, kept=self._options.select_entries(link.configurations))
+        self._update(name, self._options.change(link.configurations, wanted, changes))
+        return link.uid
+
+    def _update(self, name: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write groups of options; a field mask leaves the other groups alone."""
+        mask = ",".join(f"configurations.{group}" for group in sorted(groups))
+        self._call("UpdateShadowLink", {"shadowLink": {"name": name, "configurations": groups}, "updateMask": mask})
+
+    def _delete_link(self, name: str, uid: str | None) -> None:
+        link = self._find_link(name)
+        if link is None:
+            return
+        if uid not in {None, link.uid}:
+            message = f"link {name} was deleted and created again since the plan"
+            raise UserError(message, hint="Plan again.")
+        self._call("DeleteShadowLink", {"name": name})
+
+    def _set_filters(self, link: ShadowLink, filters: Sequence[Mapping[str, Any]]) -> None:
+        self._update(link.name, {TOPICS: {**(link.configurations.get(TOPICS) or {}), FILTERS: filters}})
+
+    def _delete_mirror(self, action: Delete, mirror: MirrorTopic) -> None:
+        """Fail a topic over, which ends its copying, and delete it."""
+        name, link = self._naming.to_physical(mirror.name), self._find_link(mirror.link)
+        filters = [] if link is None else self._options.read_filters(link.configurations)
+        if link is not None and (own := build_literal_filter(name)) in filters:
+            self._set_filters(link, [each for each in filters if each != own])
+        seen = self.site.read_topics([name]).get(name)
+        if seen is None:
+            return
+        if action.incarnation not in {None, seen.id}:
+            message = f"topic {mirror.name} was deleted and created again since the plan"
+            raise UserError(message, hint="Plan again.")
+        if link is not None and any(topic.name == name for topic in link.topics):
+            result = self._fail_over_topics({name: action}).pop(action.id)
+            if isinstance(result, ReconcilerError):
+                raise result
+        outcome = self.site.delete_topics({mirror.name: seen.id}, self.may_go_on)[mirror.name]
+        if isinstance(outcome, ReconcilerError):
+            raise outcome
+
+    def _create_mirrors(self, link_name: str, actions: Sequence[Create]) -> None:
+        """Add the topics to the filters of their link, and wait until it has created them."""
+        missing = {self._naming.to_physical(full_name_of(action.address)): action for action in actions}
+        try:
+            link = self._require_link(link_name)
+            filters = [*self._options.read_filters(link.configurations)]
+            added = [own for name in missing if (own := build_literal_filter(name)) not in filters]
+            if added:
+                self._set_filters(link, [*added, *filters])
+            tries = Tries(_POLLS, within_s=_CREATION_ROUNDS * self._options.read_interval_s(link.configurations))
+            while missing:
+                link = self._require_link(link_name)
+                topics = self.site.read_topics([topic.name for topic in link.topics if topic.name in missing])
+                self.results |= {missing.pop(name).id: seen.id for name, seen in topics.items()}
+                if missing and tries.has_ended:
+                    break
+                if missing:
+                    self.may_go_on()
+                    tries.wait()
+            message = f"link {link_name} has not created it after {tries.elapsed_s:.0f} s{link.explain_tasks()}"
+            error: ReconcilerError = IncompleteError(message, hint=self._suggest_errors(link_name))
+        except ReconcilerError as caught:
+            error = caught
+        self.results |= {action.id: error for action in missing.values()}
+
+    def _fail_over(self, actions: Sequence[Transition]) -> None:
+        topics: dict[str, ControlAction] = {}
+        for action in actions:
+            if action.verb == FAILOVER:
+                topics[self._naming.to_physical(full_name_of(action.address))] = action
+            else:
+                self.results[action.id] = unsupported_error(action)
+        over = self._fail_over_topics(topics)
+        ids = {name: seen.id for name, seen in self.site.read_topics(sorted(topics)).items()} if over else {}
+        self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in over.items()}
+
+    def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
+        """Fail over topics, and wait until each is an ordinary topic or has failed.
+
+        `actions` are by name; the result is the topic's name, or why it failed, by the action's id.
+        """
+        waiting, requested = dict(actions), set[str]()
+        results: dict[str, str | ReconcilerError] = {}
+        tries, left = Tries(_POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)
+        while waiting:
+            try:
+                links = self.site.reader.list_links()
+            except ReconcilerError as error:
+                return results | {action.id: error for action in waiting.values()}
+            found = {topic.name: (link, topic) for link in links for topic in link.topics}
+            for name in [*waiting]:
+                result = self._advance(name, found.get(name), requested)
+                if result is not None:
+                    results[waiting.pop(name).id] = result
+            if len(waiting) < left:
+                tries, left = Tries(_POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)
+            elif tries.has_ended:
+                late = IncompleteError(
+                    f"it is still being failed over after {tries.elapsed_s:.0f} s", hint="Run the same command again."
+                )
+                return results | {action.id: late for action in waiting.values()}
+            if waiting:
+                tries.wait()
+        return results
+
+    def _advance(
+        self, name: str, found: tuple[ShadowLink, ShadowTopic] | None, requested: set[str]
+    ) -> str | ReconcilerError | None:
+        """Request the failover of a topic once; return the topic's name if it is over, or why it failed."""
+        if found is None:
+            message = f"topic {self._naming.to_full_name(name)} is not a shadow topic"
+            return NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
+        link, topic = found
+        if topic.state in _PROMOTED:
+            return name
+        if name not in requested:
+            try:
+                if topic.state not in _ENDING:
+                    self._call("FailOver", {"name": link.name, "shadowTopicName": name})
+            except ReconcilerError as error:
+                return error
+            requested.add(name)
+        elif topic.state == "FAULTED":
+            message = f"its failover ended in FAULTED{link.explain_tasks()}"
+            return UserError(message, hint=self._suggest_errors(link.name))
+        return None
