@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.servers.redpanda.bucket import read_bounds
 from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Fault
+from tests.servers.redpanda.link_options import ConnectError
 from tests.servers.redpanda.migrations import RefusedError
 from tests.servers.redpanda.topics import READ
 from tests.servers.redpanda.wire import BrokerConnection
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
 
 _OPEN_PATHS: Final = ("/v1/status/ready", "/v1/cluster_config/schema", "/v1/cluster/uuid", "/control/")
+_LINKS: Final = "/redpanda.core.admin.v2.ShadowLinkService/"
 _REFERENCE: Final = {"topic": str, "ns?": str}
 _TOPICS: Final = {
     "outbound": [_REFERENCE],
     "inbound": [{"source_topic_reference": _REFERENCE, "alias?": _REFERENCE}],
 }
+_CHANGED: Final = {"state": ("state", "state"), "task": ("brokerId", "name")}
+"""By kind of a fault: what marks the parts of an answer that it changes, and the value that it changes."""
 _DEFINITION: Final = {"migration_type": str, "topics": list, "consumer_groups": [str]}
 
 
@@ -107,12 +111,16 @@ class Admin:
         login = base64.b64encode(f"{self.server.user}:{self.server.password}".encode()).decode()
         path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
         if not path.startswith(_OPEN_PATHS) and authorization != f"Basic {login}":
-            return _error(HTTPStatus.UNAUTHORIZED, "Unauthorized")
+            is_connect = path.startswith(_LINKS)
+            error = _error(HTTPStatus.UNAUTHORIZED, "Unauthorized")
+            return _connect_error(ConnectError("unauthenticated", "Unauthenticated")) if is_connect else error
         for wanted, pattern, route in self._routes:
             if wanted == method and (match := pattern.fullmatch(path)):
                 parts = match.groups() or ("",)
                 try:
                     result = route(Request(query, body, parts[0], parts[-1]))
+                except ConnectError as error:
+                    return _connect_error(error)
                 except RefusedError as error:
                     words = self.server.words or ("old" if self.server.migrations.is_old else "new")
                     return _error(error.row[words], str(error))
@@ -143,13 +151,14 @@ class Admin:
             ),
             ("DELETE", "/v1/migrations/([^/]+)"): lambda request: migrations.delete(request.number()),
             ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)"): self._read_storage,
+            ("POST", f"{_LINKS}([A-Za-z]+)"): self._call_links,
             ("POST", "/control/faults"): lambda request: server.faults.add(**json.loads(request.body)),
             ("DELETE", "/control/faults"): lambda _: server.faults.clear(),
             ("POST", "/control/pace"): lambda request: vars(server.faults).update(json.loads(request.body)),
             ("POST", "/control/(advance|restart|lag)"): lambda request: getattr(server, request.part)(
                 **json.loads(request.body or b"{}")
             ),
-            ("GET", "/control/log"): lambda _: migrations.log,
+            ("GET", "/control/log"): lambda _: server.log,
         }
 
     def _read_properties(self, request: Request) -> Any:
@@ -171,6 +180,16 @@ class Admin:
         if kind not in _TOPICS or not _conforms(topics, _TOPICS[kind]):
             raise RefusedError("schema")
         return {"id": self.server.migrations.create(kind, topics, groups, advances=False)}
+
+    def _call_links(self, request: Request) -> Any:
+        links = self.server.links
+        if not links.is_offered or not hasattr(links, f"_{request.part}"):
+            return _error(HTTPStatus.NOT_FOUND, "Not found")
+        try:
+            document = json.loads(request.body)
+        except ValueError as error:
+            raise ConnectError("invalid_argument", "invalid request input") from error
+        return links.call(request.part, document)
 
     def _read_storage(self, request: Request) -> Any:
         topic, partition = request.part, int(request.last)
@@ -241,9 +260,8 @@ class _Handler(BaseHTTPRequestHandler):
         kind = "" if fault is None else fault.kind
         if fault is not None and kind == "slow":
             time.sleep(fault.seconds)
-        if fault is not None and kind == "state" and answer.status == HTTPStatus.OK:
-            for document in answer.document if isinstance(answer.document, list) else [answer.document]:
-                document["state"] = fault.message
+        if fault is not None and kind in _CHANGED and answer.status == HTTPStatus.OK:
+            _change(answer.document, *_CHANGED[kind], fault.message)
         self.close_connection = self.close_connection or kind == "lost"
         if kind != "lost":
             self._send(answer)
@@ -264,11 +282,26 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _answer_instead(fault: Fault | None, urls: list[str], path: str) -> Answer | None:
     """Return the answer of a fault that keeps a request from being done."""
-    if fault is None or fault.kind in {"slow", "lost", "state"}:
+    if fault is None or fault.kind in {"slow", "lost", *_CHANGED}:
         return None
     if fault.kind == "redirect":
         return Answer(HTTPStatus.TEMPORARY_REDIRECT, location=urls[fault.to - 1] + path)
+    if fault.code:
+        return _connect_error(ConnectError(fault.code, fault.message))
     return Answer(HTTPStatus.OK, text=fault.message) if fault.kind == "text" else _error(fault.status, fault.message)
+
+
+def _change(document: Any, marker: str, name: str, value: str) -> None:
+    """Change a value in all parts of a document that have a marker."""
+    parts = document if isinstance(document, list) else [*document.values()] if isinstance(document, dict) else []
+    for part in parts:
+        _change(part, marker, name, value)
+    if isinstance(document, dict) and marker in document:
+        document[name] = value
+
+
+def _connect_error(error: ConnectError) -> Answer:
+    return Answer(error.status, {"code": error.code, "message": str(error)})
 
 
 def _error(status: int, message: str) -> Answer:
