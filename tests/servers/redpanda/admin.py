@@ -22,7 +22,7 @@ from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Fault
 from tests.servers.redpanda.link_options import ConnectError
 from tests.servers.redpanda.migrations import RefusedError
-from tests.servers.redpanda.topics import READ
+from tests.servers.redpanda.topics import READ, REPLICA_BUCKET
 from tests.servers.redpanda.wire import BrokerConnection
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class Admin:
                 request.number(), request.query.get("action", "")
             ),
             ("DELETE", "/v1/migrations/([^/]+)"): lambda request: migrations.delete(request.number()),
+            ("GET", "/v1/cloud_storage/lifecycle"): lambda _: {"markers": []},
             ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)"): self._read_storage,
             ("POST", f"{_LINKS}([A-Za-z]+)"): self._call_links,
             ("POST", "/control/faults"): lambda request: server.faults.add(**json.loads(request.body)),
@@ -193,29 +194,37 @@ class Admin:
 
     def _read_storage(self, request: Request) -> Any:
         topic, partition = request.part, int(request.last)
+        topics = self.server.topics
         with BrokerConnection(self.server.broker_port) as broker:
-            start, end = read_bounds(broker, topic).get(partition, (0, -1))
+            bounds = read_bounds(broker, topic)
             results = broker.ask("DescribeLogDirs", 2, topics=None).results
-        if end < 0:
-            return _error(HTTPStatus.NOT_FOUND, f"Could not find ntp: kafka/{topic}/{partition}")
+        if partition not in bounds:
+            return _error(HTTPStatus.NOT_FOUND, f"{{kafka/{topic}/{partition}}} could not be found on the node.")
+        start, end = bounds[partition]
         rows = [row for result in results for each in result.topics if each.name == topic for row in each.partitions]
         size = sum(row.partition_size for row in rows if row.partition_index == partition)
-        fixed, topics = load_table("answers.yaml"), self.server.topics
-        writes, reads = topics.is_written(topic), topics.get(topic, READ) == "true"
-        local = {"local_log_start_offset": start, "local_log_last_offset": end - 1, "local_log_size_bytes": size}
-        remote = {"cloud_log_start_offset": start, "cloud_log_last_offset": end - 1} if writes else {}
-        sizes = {
+        is_tiered = self.cluster.is_tiered
+        writes, reads = is_tiered and topics.is_written(topic), is_tiered and topics.get(topic, READ) == "true"
+        is_replica = bool(topics.get(topic, REPLICA_BUCKET))
+        mode = "read_replica" if is_replica else load_table("answers.yaml")["storage_modes"][f"{reads}{writes}"]
+        status = {
+            "cloud_storage_mode": mode,
+            "metadata_update_pending": False,
             "total_log_size_bytes": size,
-            "cloud_log_size_bytes": size * writes,
-            "cloud_log_segment_count": int(writes),
+            "archive_size_bytes": 0,
+            **dict.fromkeys(("cloud_log_size_bytes", "stm_region_size_bytes"), size * writes),
+            "local_log_size_bytes": size,
+            **dict.fromkeys(("cloud_log_segment_count", "stm_region_segment_count"), int(writes and end > start)),
+            "local_log_segment_count": 1,
         }
-        return {
-            "cloud_storage_mode": fixed["storage_modes"][f"{reads}{writes}"],
-            **fixed["storage"],
-            **sizes,
-            **local,
-            **remote,
-        }
+        if writes:
+            status |= {"ms_since_last_manifest_upload": 0, "ms_since_last_segment_upload": 0}
+        if end > start:
+            status |= {"local_log_start_offset": start, "local_log_last_offset": end - 1}
+        if end > start and writes:
+            status |= {"cloud_log_start_offset": start, "stm_region_start_offset": start}
+            status["cloud_log_last_offset"] = end - 1
+        return status
 
 
 class _Listener(ThreadingHTTPServer):
