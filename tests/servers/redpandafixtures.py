@@ -70,6 +70,7 @@ def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
     else:
         redpanda_server.faults.clear()
         redpanda_server.migrations.forget()
+        redpanda_server.links.forget()
 
 
 @pytest.hookimpl(trylast=True)

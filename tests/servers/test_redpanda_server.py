@@ -336,6 +336,27 @@ def test_a_read_replica_takes_no_records(redpanda: Redpanda, admin: AdminClient,
     assert "redpanda.remote.readreplica" not in configs_of(admin, kafka_prefix)
 
 
+def test_the_storage_status_tells_sizes_and_offsets_and_no_cloud_of_a_local_topic(
+    redpanda: Redpanda, admin: AdminClient, kafka_prefix: str
+) -> None:
+    local = f"{kafka_prefix}.local"
+    create(admin, kafka_prefix, **WRITTEN)
+    create(admin, local)
+    for topic in (kafka_prefix, local):
+        write(redpanda, topic, ["a", "b", "c"])
+        admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0, 1)].result(SECONDS)
+    path = "/v1/cloud_storage/status"
+    tiered, plain = (call(redpanda, "GET", f"{path}/{topic}/0")[1] for topic in (kafka_prefix, local))
+    assert tiered["cloud_storage_mode"] == "full"
+    assert tiered["cloud_log_size_bytes"] == tiered["local_log_size_bytes"] == tiered["total_log_size_bytes"] > 0
+    assert (tiered["cloud_log_start_offset"], tiered["cloud_log_last_offset"]) == (1, 2)
+    assert (plain["cloud_storage_mode"], plain["cloud_log_size_bytes"]) == ("disabled", 0)
+    assert (plain["local_log_start_offset"], plain["local_log_last_offset"]) == (1, 2)
+    assert not {"cloud_log_start_offset", "cloud_log_last_offset"} & plain.keys()
+    assert refused(redpanda, f"{path}/{kafka_prefix}/1", None, "GET")[0] == 404
+    assert refused(redpanda, f"{path}/{kafka_prefix}.none/0", None, "GET")[0] == 404
+
+
 # Migrations
 
 

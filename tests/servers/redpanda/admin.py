@@ -20,19 +20,23 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.servers.redpanda.bucket import read_bounds
 from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Fault
+from tests.servers.redpanda.link_options import ConnectError
 from tests.servers.redpanda.migrations import RefusedError
-from tests.servers.redpanda.topics import READ
+from tests.servers.redpanda.topics import READ, REPLICA_BUCKET
 from tests.servers.redpanda.wire import BrokerConnection
 
 if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
 
 _OPEN_PATHS: Final = ("/v1/status/ready", "/v1/cluster_config/schema", "/v1/cluster/uuid", "/control/")
+_LINKS: Final = "/redpanda.core.admin.v2.ShadowLinkService/"
 _REFERENCE: Final = {"topic": str, "ns?": str}
 _TOPICS: Final = {
     "outbound": [_REFERENCE],
     "inbound": [{"source_topic_reference": _REFERENCE, "alias?": _REFERENCE}],
 }
+_CHANGED: Final = {"state": ("state", "state"), "task": ("brokerId", "name")}
+"""By kind of a fault: what marks the parts of an answer that it changes, and the value that it changes."""
 _DEFINITION: Final = {"migration_type": str, "topics": list, "consumer_groups": [str]}
 
 
@@ -107,12 +111,16 @@ class Admin:
         login = base64.b64encode(f"{self.server.user}:{self.server.password}".encode()).decode()
         path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
         if not path.startswith(_OPEN_PATHS) and authorization != f"Basic {login}":
-            return _error(HTTPStatus.UNAUTHORIZED, "Unauthorized")
+            is_connect = path.startswith(_LINKS)
+            error = _error(HTTPStatus.UNAUTHORIZED, "Unauthorized")
+            return _connect_error(ConnectError("unauthenticated", "Unauthenticated")) if is_connect else error
         for wanted, pattern, route in self._routes:
             if wanted == method and (match := pattern.fullmatch(path)):
                 parts = match.groups() or ("",)
                 try:
                     result = route(Request(query, body, parts[0], parts[-1]))
+                except ConnectError as error:
+                    return _connect_error(error)
                 except RefusedError as error:
                     words = self.server.words or ("old" if self.server.migrations.is_old else "new")
                     return _error(error.row[words], str(error))
@@ -142,14 +150,16 @@ class Admin:
                 request.number(), request.query.get("action", "")
             ),
             ("DELETE", "/v1/migrations/([^/]+)"): lambda request: migrations.delete(request.number()),
+            ("GET", "/v1/cloud_storage/lifecycle"): lambda _: {"markers": []},
             ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)"): self._read_storage,
+            ("POST", f"{_LINKS}([A-Za-z]+)"): self._call_links,
             ("POST", "/control/faults"): lambda request: server.faults.add(**json.loads(request.body)),
             ("DELETE", "/control/faults"): lambda _: server.faults.clear(),
             ("POST", "/control/pace"): lambda request: vars(server.faults).update(json.loads(request.body)),
             ("POST", "/control/(advance|restart|lag)"): lambda request: getattr(server, request.part)(
                 **json.loads(request.body or b"{}")
             ),
-            ("GET", "/control/log"): lambda _: migrations.log,
+            ("GET", "/control/log"): lambda _: server.log,
         }
 
     def _read_properties(self, request: Request) -> Any:
@@ -172,31 +182,49 @@ class Admin:
             raise RefusedError("schema")
         return {"id": self.server.migrations.create(kind, topics, groups, advances=False)}
 
+    def _call_links(self, request: Request) -> Any:
+        links = self.server.links
+        if not links.is_offered or not hasattr(links, f"_{request.part}"):
+            return _error(HTTPStatus.NOT_FOUND, "Not found")
+        try:
+            document = json.loads(request.body)
+        except ValueError as error:
+            raise ConnectError("invalid_argument", "invalid request input") from error
+        return links.call(request.part, document)
+
     def _read_storage(self, request: Request) -> Any:
         topic, partition = request.part, int(request.last)
+        topics = self.server.topics
         with BrokerConnection(self.server.broker_port) as broker:
-            start, end = read_bounds(broker, topic).get(partition, (0, -1))
+            bounds = read_bounds(broker, topic)
             results = broker.ask("DescribeLogDirs", 2, topics=None).results
-        if end < 0:
-            return _error(HTTPStatus.NOT_FOUND, f"Could not find ntp: kafka/{topic}/{partition}")
+        if partition not in bounds:
+            return _error(HTTPStatus.NOT_FOUND, f"{{kafka/{topic}/{partition}}} could not be found on the node.")
+        start, end = bounds[partition]
         rows = [row for result in results for each in result.topics if each.name == topic for row in each.partitions]
         size = sum(row.partition_size for row in rows if row.partition_index == partition)
-        fixed, topics = load_table("answers.yaml"), self.server.topics
-        writes, reads = topics.is_written(topic), topics.get(topic, READ) == "true"
-        local = {"local_log_start_offset": start, "local_log_last_offset": end - 1, "local_log_size_bytes": size}
-        remote = {"cloud_log_start_offset": start, "cloud_log_last_offset": end - 1} if writes else {}
-        sizes = {
+        is_tiered = self.cluster.is_tiered
+        writes, reads = is_tiered and topics.is_written(topic), is_tiered and topics.get(topic, READ) == "true"
+        is_replica = bool(topics.get(topic, REPLICA_BUCKET))
+        mode = "read_replica" if is_replica else load_table("answers.yaml")["storage_modes"][f"{reads}{writes}"]
+        status = {
+            "cloud_storage_mode": mode,
+            "metadata_update_pending": False,
             "total_log_size_bytes": size,
-            "cloud_log_size_bytes": size * writes,
-            "cloud_log_segment_count": int(writes),
+            "archive_size_bytes": 0,
+            **dict.fromkeys(("cloud_log_size_bytes", "stm_region_size_bytes"), size * writes),
+            "local_log_size_bytes": size,
+            **dict.fromkeys(("cloud_log_segment_count", "stm_region_segment_count"), int(writes and end > start)),
+            "local_log_segment_count": 1,
         }
-        return {
-            "cloud_storage_mode": fixed["storage_modes"][f"{reads}{writes}"],
-            **fixed["storage"],
-            **sizes,
-            **local,
-            **remote,
-        }
+        if writes:
+            status |= {"ms_since_last_manifest_upload": 0, "ms_since_last_segment_upload": 0}
+        if end > start:
+            status |= {"local_log_start_offset": start, "local_log_last_offset": end - 1}
+        if end > start and writes:
+            status |= {"cloud_log_start_offset": start, "stm_region_start_offset": start}
+            status["cloud_log_last_offset"] = end - 1
+        return status
 
 
 class _Listener(ThreadingHTTPServer):
@@ -241,9 +269,8 @@ class _Handler(BaseHTTPRequestHandler):
         kind = "" if fault is None else fault.kind
         if fault is not None and kind == "slow":
             time.sleep(fault.seconds)
-        if fault is not None and kind == "state" and answer.status == HTTPStatus.OK:
-            for document in answer.document if isinstance(answer.document, list) else [answer.document]:
-                document["state"] = fault.message
+        if fault is not None and kind in _CHANGED and answer.status == HTTPStatus.OK:
+            _change(answer.document, *_CHANGED[kind], fault.message)
         self.close_connection = self.close_connection or kind == "lost"
         if kind != "lost":
             self._send(answer)
@@ -264,11 +291,26 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _answer_instead(fault: Fault | None, urls: list[str], path: str) -> Answer | None:
     """Return the answer of a fault that keeps a request from being done."""
-    if fault is None or fault.kind in {"slow", "lost", "state"}:
+    if fault is None or fault.kind in {"slow", "lost", *_CHANGED}:
         return None
     if fault.kind == "redirect":
         return Answer(HTTPStatus.TEMPORARY_REDIRECT, location=urls[fault.to - 1] + path)
+    if fault.code:
+        return _connect_error(ConnectError(fault.code, fault.message))
     return Answer(HTTPStatus.OK, text=fault.message) if fault.kind == "text" else _error(fault.status, fault.message)
+
+
+def _change(document: Any, marker: str, name: str, value: str) -> None:
+    """Change a value in all parts of a document that have a marker."""
+    parts = document if isinstance(document, list) else [*document.values()] if isinstance(document, dict) else []
+    for part in parts:
+        _change(part, marker, name, value)
+    if isinstance(document, dict) and marker in document:
+        document[name] = value
+
+
+def _connect_error(error: ConnectError) -> Answer:
+    return Answer(error.status, {"code": error.code, "message": str(error)})
 
 
 def _error(status: int, message: str) -> Answer:

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,7 +28,7 @@ _BUSY: Final = frozenset({14, 15, 16, 51})
 """The coordinator loads, is not available or not known yet, or ends the transaction before."""
 _NO_LEADER: Final = frozenset({3, 5, 6})
 """The partition is not known yet, or has no leader yet."""
-_OPEN: Final = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(1 << 30)}
+OPEN: Final = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(1 << 30)}
 """Configs while records are written back."""
 
 
@@ -46,7 +47,9 @@ class Location(NamedTuple):
         return f"{self.topic}/{self.uuid}/{self.revision}"
 
 
-class _Batch:
+class Batch:
+    """A record batch as the log has it."""
+
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.base = int.from_bytes(content[:8], "big")
@@ -56,7 +59,7 @@ class _Batch:
         self.commits = content[68:70] == b"\x00\x01"  # the type in the key of a marker
 
     @classmethod
-    def split(cls, content: bytes) -> list[_Batch]:
+    def split(cls, content: bytes) -> list[Batch]:
         batches, at = [], 0
         while at + 61 <= len(content):
             size = 12 + int.from_bytes(content[at + 8 : at + 12], "big")
@@ -65,7 +68,7 @@ class _Batch:
             at += size
         return batches
 
-    def without_transaction(self) -> bytes:
+    def without_producer(self) -> bytes:
         attributes = struct.pack(">h", self.attributes & ~_TRANSACTIONAL)
         body = attributes + self.content[23:43] + struct.pack(">qhi", -1, -1, -1) + self.content[57:]
         return self.content[:17] + struct.pack(">I", calc_crc32c(body)) + body
@@ -121,14 +124,8 @@ class Bucket:
         create_topic(broker, topic, len(bounds))
         for number, (start, end) in bounds.items():
             content = (self._data(location) / f"{number}.log").read_bytes()
-            _write_log(broker, topic, number, _Batch.split(content), start, end)
-        changes = {**dict.fromkeys(_OPEN), **configs}
-        rows = [
-            {"name": name, "config_operation": int(changes[name] is None), "value": changes[name]} for name in changes
-        ]
-        resource = {"resource_type": 2, "resource_name": topic, "configs": rows}
-        answer = broker.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
-        _check(answer.responses[0])
+            _write_log(broker, topic, number, Batch.split(content), start, end)
+        set_configs(broker, topic, {**dict.fromkeys(OPEN), **configs})
 
     def _manifest(self, location: Location) -> Path:
         return self.folder / "migration" / location.uuid / "kafka" / location.topic / str(location.revision)
@@ -151,11 +148,18 @@ def read_bounds(broker: BrokerConnection, topic: str) -> dict[int, tuple[int, in
 
 
 def create_topic(broker: BrokerConnection, topic: str, partitions: int) -> None:
-    configs = [{"name": name, "value": value} for name, value in _OPEN.items()]
+    configs = [{"name": name, "value": value} for name, value in OPEN.items()]
     row = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": configs}
     _check(broker.ask("CreateTopics", 5, topics=[row], timeout_ms=30_000, validate_only=False).topics[0])
     while len(list_partitions(broker, topic)) != partitions:
         time.sleep(_PAUSE_SECONDS)
+
+
+def set_configs(broker: BrokerConnection, topic: str, changes: Mapping[str, str | None]) -> None:
+    """Change configs of a topic at the broker; `None` resets one."""
+    rows = [{"name": name, "config_operation": int(value is None), "value": value} for name, value in changes.items()]
+    resource = {"resource_type": 2, "resource_name": topic, "configs": rows}
+    _check(broker.ask("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False).responses[0])
 
 
 def delete_topics(broker: BrokerConnection, topics: list[str]) -> None:
@@ -179,34 +183,67 @@ def _read_log(broker: BrokerConnection, topic: str, partition: int, start: int, 
         row = {"partition": partition, "fetch_offset": start, "partition_max_bytes": _CHUNK}
         topics = [{"topic": topic, "partitions": [row]}]
         answer = broker.ask("Fetch", 11, max_wait_ms=100, min_bytes=1, max_bytes=_CHUNK, topics=topics)
-        batches = _Batch.split(bytes(_check(answer.responses[0].partitions[0]).records or b""))
+        batches = Batch.split(bytes(_check(answer.responses[0].partitions[0]).records or b""))
         content += b"".join(each.content for each in batches)
         start = batches[-1].end if batches else end
     return content
 
 
 def _write_log(
-    broker: BrokerConnection, topic: str, partition: int, batches: list[_Batch], start: int, end: int
+    broker: BrokerConnection, topic: str, partition: int, batches: list[Batch], start: int, end: int
 ) -> None:
     offset = batches[0].base if batches else end
-    _fill(broker, topic, partition, offset)
-    for batch in _list_visible(batches):
+    fill(broker, topic, partition, offset)
+    append(broker, topic, partition, _list_visible(batches), offset, end)
+    if start:
+        delete_before(broker, topic, partition, start)
+
+
+def append(broker: BrokerConnection, topic: str, partition: int, batches: list[Batch], offset: int, end: int) -> None:
+    """Write batches at their offsets to a log that ends at `offset`; it ends at `end` then.
+
+    Raises:
+        StoppedError: A gap cannot be written; the batches before it are.
+    """
+    for batch in batches:
+        if batch.base < offset:
+            raise StoppedError(f"{topic}/{partition}: offset {offset} is inside the batch at {batch.base}")
         _skip(broker, topic, partition, offset, batch.base)
         if not batch.is_dense:
             raise StoppedError(f"{topic}/{partition}: offsets are missing inside the batch at {batch.base}")
         is_plain = not batch.attributes & _TRANSACTIONAL
-        _produce(broker, topic, partition, batch.content if is_plain else batch.without_transaction())
+        _produce(broker, topic, partition, batch.content if is_plain else batch.without_producer())
         offset = batch.end
     _skip(broker, topic, partition, offset, end)
-    if start:
-        topics = [{"name": topic, "partitions": [{"partition_index": partition, "offset": start}]}]
-        _check(broker.ask("DeleteRecords", 1, topics=topics, timeout_ms=30_000).topics[0].partitions[0])
 
 
-def _list_visible(batches: list[_Batch]) -> list[_Batch]:
+def delete_before(broker: BrokerConnection, topic: str, partition: int, start: int) -> None:
+    """Delete the records before an offset."""
+    topics = [{"name": topic, "partitions": [{"partition_index": partition, "offset": start}]}]
+    _check(broker.ask("DeleteRecords", 1, topics=topics, timeout_ms=30_000).topics[0].partitions[0])
+
+
+def list_committed(batches: list[Batch], aborted: list[tuple[int, int]]) -> list[Batch]:
+    """Return fetched batches without markers and aborted records.
+
+    `aborted`: first offset and producer of the aborted transactions, as a broker answers to a committed read. The
+    batches belong to no producer, so that a broker takes them in any order.
+    """
+    committed, waiting, current = [], sorted(aborted), set[int]()
+    for batch in batches:
+        while waiting and waiting[0][0] < batch.end:
+            current.add(waiting.pop(0)[1])
+        if batch.attributes & _CONTROL:
+            current -= set() if batch.commits else {batch.producer}
+        elif not batch.attributes & _TRANSACTIONAL or batch.producer not in current:
+            committed.append(batch if batch.producer < 0 else Batch(batch.without_producer()))
+    return committed
+
+
+def _list_visible(batches: list[Batch]) -> list[Batch]:
     """Return the batches without markers and aborted records."""
-    visible: list[_Batch] = []
-    opened: dict[int, list[_Batch]] = {}
+    visible: list[Batch] = []
+    opened: dict[int, list[Batch]] = {}
     for batch in batches:
         if batch.attributes & _CONTROL:
             ended = opened.pop(batch.producer, [])
@@ -218,11 +255,11 @@ def _list_visible(batches: list[_Batch]) -> list[_Batch]:
     return sorted(visible, key=lambda batch: batch.base)
 
 
-def _fill(broker: BrokerConnection, topic: str, partition: int, end: int) -> None:
-    """Write records that are deleted afterwards, so that the next one gets the offset `end`."""
-    for start in range(0, end, _FILLED):
+def fill(broker: BrokerConnection, topic: str, partition: int, count: int) -> None:
+    """Write so many records, which are deleted afterwards: the next one gets the offset wanted."""
+    for start in range(0, count, _FILLED):
         batch = DefaultRecordBatchBuilder(2, 1, False, -1, -1, -1, 1 << 30)  # noqa: FBT003 - gzip, no transaction
-        for number in range(min(_FILLED, end - start)):
+        for number in range(min(_FILLED, count - start)):
             batch.append(number, int(time.time() * 1000), b"", b"", [])
         _produce(broker, topic, partition, bytes(batch.build()))
 

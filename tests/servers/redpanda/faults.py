@@ -9,13 +9,19 @@ KAFKA: Final = "KAFKA"
 """The method of faults on the Kafka API (`slow`, `lost`); their path is the name of an API, such as `CreateTopics`."""
 
 
+LINK: Final = "LINK"
+"""The method of faults inside a shadow link. Their path is the name of a task (`fails`, with `message`), `source`
+(`lost`: it does not answer), or `failover/TOPIC/` (`slow`, `fails`)."""
+
+
 @dataclass
 class Fault:
     """What happens to requests whose path contains `path`.
 
     `slow`: answered after `seconds`. `lost`: done, and the connection ends instead of an answer. `status`: not done,
-    answered with `status` and `message`. `redirect`: 307 to node `to`. `text`: 200 with `message`, which is no JSON.
-    `state`: done; the answer's migrations are in the state `message`.
+    answered with `status` and `message`, and as Connect does if it has a `code`. `redirect`: 307 to node `to`.
+    `text`: 200 with `message`, which is no JSON.
+    `state`: done; all states in the answer are `message`. `task`: done; the tasks in the answer have that name.
     """
 
     kind: str
@@ -26,10 +32,11 @@ class Fault:
     seconds: float = 1.0
     status: int = 500
     message: str = "Unexpected cluster error: injected"
+    code: str = ""
     to: int = 1
 
     def matches(self, method: str, path: str, node: int) -> bool:
-        is_method = method == self.method or (method != KAFKA and not self.method)
+        is_method = method == self.method or (method not in {KAFKA, LINK} and not self.method)
         return self.times > 0 and is_method and self.path in path and self.node in {None, node}
 
 
@@ -50,7 +57,7 @@ class Faults:
         """Wait for the next `times` requests of a method with `path` in their path; `options` are fields of `Fault`."""
         self._waiting.append(Fault(kind, method, path, **options))
 
-    def take(self, method: str, path: str, node: int) -> Fault | None:
+    def take(self, method: str, path: str, node: int = 1) -> Fault | None:
         """Return the fault meant for a request, and count it as used."""
         fault = next((each for each in self._waiting if each.matches(method, path, node)), None)
         if fault is not None:

@@ -22,7 +22,7 @@ _TOPIC, _NODE = 2, 4
 """Kinds of config resources."""
 _TOPIC_SOURCE, _DEFAULT_SOURCE = 1, 5
 _SET, _RESET = 0, 1
-_HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration")
+_HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration or a shadow link")
 _LEGACY: Final = (wire.INVALID_REQUEST, "AlterConfigs is refused here: use IncrementalAlterConfigs")
 _NO_SESSION: Final = b"\x00\x00\x00\x00\xff\xff\xff\xff"
 _KNOWN_SECONDS: Final = 30.0
@@ -71,6 +71,8 @@ class KafkaFront:
         self._broker_port, self._cluster, self._topics, self._faults = broker_port, cluster, topics, faults
         self.refused: dict[str, frozenset[str]] = {}
         """What migrations refuse for a topic name: `change`, `produce`, `fetch`."""
+        self.shadows: dict[str, frozenset[str]] = {}
+        """The same for the topics that a shadow link writes."""
         self._read_replicas: set[str] = set()
         self._versions = self._read_versions()
         self._listening = [socket.create_server(("127.0.0.1", 0)) for _ in cluster.nodes]
@@ -153,10 +155,11 @@ class KafkaFront:
         return wire.encode(answer, exchange.header.version if is_known else 0, exchange.header.correlation)
 
     def _refuses(self, topic: str | None, access: str) -> bool:
-        return (access == "produce" and topic in self._read_replicas) or access in self.refused.get(topic or "", ())
+        held = (self.refused.get(topic or "", ()), self.shadows.get(topic or "", ()))
+        return (access == "produce" and topic in self._read_replicas) or any(access in refused for refused in held)
 
     def _refuses_any(self, access: str) -> bool:
-        return any(self._refuses(topic, access) for topic in [*self.refused, *self._read_replicas])
+        return any(self._refuses(topic, access) for topic in [*self.refused, *self.shadows, *self._read_replicas])
 
     # The methods below answer the API of their name: with a response, the bytes of a request to pass on, or `None`.
 
@@ -171,8 +174,17 @@ class KafkaFront:
         if not is_answered:
             return None if refused else exchange.broker.send(frame)
         response = exchange.ask_for("topic_data", [topic for topic in topics if topic not in refused])
-        error = {"error_code": wire.INVALID_TOPIC, "base_offset": -1}
-        rows = [(topic.name, [{"index": each.index, **error} for each in topic.partition_data]) for topic in refused]
+        codes = dict.fromkeys(self.shadows, wire.POLICY_VIOLATION)
+        rows = [
+            (
+                topic.name,
+                [
+                    {"index": each.index, "base_offset": -1, "error_code": codes.get(topic.name, wire.INVALID_TOPIC)}
+                    for each in topic.partition_data
+                ],
+            )
+            for topic in refused
+        ]
         return exchange.extend(
             response, "responses", [{"name": name, "partition_responses": row} for name, row in rows]
         )
@@ -245,7 +257,7 @@ class KafkaFront:
             part, rows = "topic_names", [(name, name, {}) for name in request.topic_names]
         else:
             ids = [{"topic_id": each.topic_id, "name": None} for each in request.topics if each.name is None]
-            if ids and self.refused:
+            if ids and (self.refused or self.shadows):
                 answer = exchange.broker.ask("Metadata", 12, topics=ids, allow_auto_topic_creation=False)
                 names = {each.topic_id: each.name for each in answer.topics}
             part = "topics"

@@ -24,6 +24,7 @@ from tests.servers.redpanda.cluster import Cluster
 from tests.servers.redpanda.faults import Faults
 from tests.servers.redpanda.kafka_api import KafkaFront
 from tests.servers.redpanda.migrations import Migrations
+from tests.servers.redpanda.shadow_links import ShadowLinks
 from tests.servers.redpanda.topics import TopicStore
 
 VERSIONS: Final = ("25.3.1",) * 3
@@ -68,9 +69,10 @@ class Redpanda(AbstractContextManager["Redpanda"]):
         self.topics = TopicStore(self.cluster)
         self.front = KafkaFront(broker_port, self.cluster, self.topics, self.faults)
         self.migrations = Migrations(broker_port, Bucket(bucket), self.topics, self.front, self.faults)
+        self.links = ShadowLinks(broker_port, self.topics, self.front, self.faults)
         self._admin = Admin(self, certificate, client_ca)
         self._stack = ExitStack()
-        for part in (self.front, self.migrations, self._admin):
+        for part in (self.front, self.migrations, self.links, self._admin):
             part.start()
 
     @classmethod
@@ -108,8 +110,8 @@ class Redpanda(AbstractContextManager["Redpanda"]):
 
     @property
     def log(self) -> list[str]:
-        """Why migrations do not move on."""
-        return self.migrations.log
+        """Why migrations do not move on, and topics are not copied."""
+        return [*self.migrations.log, *self.links.log]
 
     def advance(self, migration: int | None = None, steps: int = 1) -> None:
         """Move migrations on by a number of states; for `faults.pace = "told"`."""
@@ -126,7 +128,7 @@ class Redpanda(AbstractContextManager["Redpanda"]):
         self.cluster.nodes[node - 1].lag_polls = polls
 
     def close(self) -> None:
-        for part in (self._admin, self.migrations, self.front):
+        for part in (self._admin, self.links, self.migrations, self.front):
             part.close()
         self._stack.close()
 

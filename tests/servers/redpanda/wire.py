@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
@@ -65,13 +66,20 @@ def write_frame(connection: socket.socket, frame: bytes) -> None:
 
 
 class BrokerConnection(AbstractContextManager["BrokerConnection"]):
-    """One connection to the real broker."""
+    """One connection to a broker: the real one, if no host is given."""
 
-    def __init__(self, port: int) -> None:
-        self._connection = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", *, seconds: float = _SECONDS, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._connection = socket.create_connection((host, port), timeout=seconds)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._connection = tls.wrap_socket(self._connection, server_hostname=host)
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._connection.close()
 
     def send(self, frame: bytes) -> None:
