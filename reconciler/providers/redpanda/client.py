@@ -177,13 +177,14 @@ class AdminClient:
         return self._exists(self._api.change("DELETE", path, is_repeatable=True), f"delete migration {number}")
 
     def call_shadow_links(self, method: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Call a method of the shadow link service. Repeatable.
+        """Call a method of the shadow link service. Creations, deletions and failovers are not repeatable.
 
         Raises:
-            UserError: It was refused.
+            UnansweredError: It may have been done.
         """
-        path = f"/redpanda.core.admin.v2.ShadowLinkService/{method}"
-        answer = self._api.change("POST", path, content, is_repeatable=True, headers={"Connect-Protocol-Version": "1"})
+        path, headers = f"/redpanda.core.admin.v2.ShadowLinkService/{method}", {"Connect-Protocol-Version": "1"}
+        is_repeatable = method.startswith(("List", "Update"))
+        answer = self._api.change("POST", path, content, is_repeatable=is_repeatable, headers=headers)
         return _object(_check_success(answer, f"call {method}").json())
 
     def _begin(self, path: str, topics: Sequence[object], doing: str) -> int:

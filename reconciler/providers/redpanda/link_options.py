@@ -83,12 +83,12 @@ class LinkOptions:
             TOPICS: metadata,
             _GROUPS: {
                 "interval": _duration(METADATA_MS if groups is None else groups.interval),
-                "paused": not is_syncing,
+                "paused": False,  # Without a filter a task has nothing to do.
                 "groupFilters": [_build_name_filter(each, each.name) for each in names],
             },
             _RULES: {
                 "interval": _duration(METADATA_MS if rules is None else rules.interval),
-                "paused": not acls,
+                "paused": False,
                 "aclFilters": [self._build_acl_filter(each) for each in acls],
             },
         }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import IncompleteError, NotFoundError, ReconcilerError, UserError
+from reconciler.errors import IncompleteError, NotFoundError, ReconcilerError, UnansweredError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.brokers.admin_requests import unsupported_error
@@ -303,8 +303,12 @@ class ShadowBatch:
     def _create_link(self, link: MirrorLink) -> str:
         name, configurations = link.metadata.name, self._options.build(link.spec)
         if (existing := self._find_link(name)) is None:
-            made = self._call("CreateShadowLink", {"shadowLink": {"name": name, "configurations": configurations}})
-            return str((made.get("shadowLink") or {}).get("uid", ""))
+            try:
+                made = self._call("CreateShadowLink", {"shadowLink": {"name": name, "configurations": configurations}})
+                return str((made.get("shadowLink") or {}).get("uid", ""))
+            except UnansweredError:
+                if (existing := self._find_link(name)) is None:
+                    raise
         declared = to_declared_link(name, self.site.cluster, self._to_entry(existing))
         wanted = to_declared_link(name, self.site.cluster, to_link_entry(link, existing.uid))
         if self._options.build(declared.spec) != self._options.build(wanted.spec):
@@ -337,7 +341,11 @@ class ShadowBatch:
         if uid not in {None, link.uid}:
             message = f"link {name} was deleted and created again since the plan"
             raise UserError(message, hint="Plan again.")
-        self._call("DeleteShadowLink", {"name": name})
+        try:
+            self._call("DeleteShadowLink", {"name": name})
+        except UnansweredError:
+            if self._find_link(name) is not None:
+                raise
 
     def _set_filters(self, link: ShadowLink, filters: Sequence[Mapping[str, Any]]) -> None:
         self._update(link.name, {TOPICS: {**(link.configurations.get(TOPICS) or {}), FILTERS: filters}})
@@ -441,6 +449,8 @@ class ShadowBatch:
             try:
                 if topic.state not in _ENDING:
                     self._call("FailOver", {"name": link.name, "shadowTopicName": name})
+            except UnansweredError:
+                return None  # The next list shows whether it began.
             except ReconcilerError as error:
                 return error
             requested.add(name)
