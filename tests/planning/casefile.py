@@ -45,6 +45,7 @@ from reconciler.planning.orders import (
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, PlanSource, Selection
 from reconciler.planning.plan_rows import collect_parameters, list_changes
 from reconciler.planning.planner import list_topics_to_measure
+from reconciler.providers.redpanda.capabilities import SHADOW_LINKS
 from reconciler.resources.acls import AccessBinding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
@@ -55,7 +56,7 @@ from reconciler.resources.measures import Measure, Measures, TieredPartition, Un
 from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position
 from reconciler.resources.mount import MountSource, RecoverableTopic, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
-from reconciler.resources.redpanda_configs import redpanda_configs
+from reconciler.resources.redpanda_configs import REDPANDA_INTERNAL, redpanda_configs
 from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import to_json_types
 from tests.planning.short import declared, observed, recorded, resource
@@ -130,6 +131,11 @@ REDPANDA: dict[str, Any] = {
     "configs": redpanda_configs((), (26, 1)),
     "defaults": {"remote.read": "false", "remote.write": "false", STORAGE_MODE: "unset"},
     "object_storage": "s3://topics",
+    "links_by_jobs": SHADOW_LINKS.by_jobs,
+    "mirror_states": SHADOW_LINKS.roles,
+    "link_features": SHADOW_LINKS.features,
+    "max_links": SHADOW_LINKS.max_links,
+    "internal_topics": REDPANDA_INTERNAL,
 }
 
 _LISTS = {"listed", "replication_factors"}

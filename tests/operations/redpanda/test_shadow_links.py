@@ -110,12 +110,22 @@ def test_filters_groups_rules_and_start_come_back_as_declared(pair: Pair) -> Non
     groups = {"enabled": True, "filters": [{"name": "*"}], "interval": "10s"}
     rules = {"enabled": True, "filters": [{"resourceType": "topic", "operation": "delete"}], "interval": "10s"}
     pair.apply(
-        link(autoCreate=prefixed(pair), consumerOffsetSync=groups, aclSync=rules, startOffset="latest", metadataInterval="1m")
+        link(
+            autoCreate=prefixed(pair),
+            consumerOffsetSync=groups,
+            aclSync=rules,
+            startOffset="latest",
+            metadataInterval="1m",
+        )
     )
     pair.apply(link(autoCreate={**prefixed(pair), "filters": [{"name": "*"}]}, consumerOffsetSync=groups))
     (row,) = pair.call("ListShadowLinks")["shadowLinks"]
     filters = row["configurations"]["topicMetadataSyncOptions"]["autoCreateShadowTopicFilters"]
-    assert {"patternType": "PATTERN_TYPE_LITERAL", "filterType": "FILTER_TYPE_EXCLUDE", "name": "__reconciler"} in filters
+    assert {
+        "patternType": "PATTERN_TYPE_LITERAL",
+        "filterType": "FILTER_TYPE_EXCLUDE",
+        "name": "__reconciler",
+    } in filters
     pair.apply(link([pair.orders]))
 
 
