@@ -71,6 +71,7 @@ def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
         redpanda_server.faults.clear()
         redpanda_server.migrations.forget()
         redpanda_server.links.forget()
+        redpanda_server.recoveries.forget()
 
 
 @pytest.hookimpl(trylast=True)
