@@ -71,7 +71,7 @@ def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
         redpanda_server.faults.clear()
         redpanda_server.migrations.forget()
         redpanda_server.links.forget()
-        redpanda_server.cluster.write({}, ["enable_shadow_linking"])
+        redpanda_server.recoveries.forget()
 
 
 @pytest.hookimpl(trylast=True)

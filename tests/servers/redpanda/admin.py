@@ -150,6 +150,12 @@ class Admin:
                 request.number(), request.query.get("action", "")
             ),
             ("DELETE", "/v1/migrations/([^/]+)"): lambda request: migrations.delete(request.number()),
+            ("POST", "/v1/cloud_storage/topic_recovery"): self._recover(server.recoveries.start_recovery),
+            ("GET", "/v1/cloud_storage/topic_recovery"): lambda request: server.recoveries.describe_recovery(
+                extended=request.query.get("extended") == "true"
+            ),
+            ("POST", "/v1/cloud_storage/automated_recovery"): self._recover(server.recoveries.start_restore),
+            ("GET", "/v1/cloud_storage/automated_recovery"): lambda _: server.recoveries.describe_restore(),
             ("GET", "/v1/cloud_storage/lifecycle"): lambda _: {"markers": []},
             ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)"): self._read_storage,
             ("POST", f"{_LINKS}([A-Za-z]+)"): self._call_links,
@@ -181,6 +187,17 @@ class Admin:
         if kind not in _TOPICS or not _conforms(topics, _TOPICS[kind]):
             raise RefusedError("schema")
         return {"id": self.server.migrations.create(kind, topics, groups, advances=False)}
+
+    def _recover(self, start: Callable[[Any], tuple[int, str]]) -> Route:
+        """Return the route that starts a recovery, which needs no body."""
+
+        def answer(request: Request) -> Answer:
+            if not self.cluster.is_licensed:
+                raise RefusedError("feature")
+            status, message = start(json.loads(request.body or b"{}"))
+            return Answer(status, {"status": message}) if status == HTTPStatus.ACCEPTED else _error(status, message)
+
+        return answer
 
     def _call_links(self, request: Request) -> Any:
         links = self.server.links

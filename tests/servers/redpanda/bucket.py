@@ -75,7 +75,8 @@ class Batch:
 
 
 class Bucket:
-    """Mount manifests (`migration/…`) and the data of topics (`data/…`) in a folder that clusters may share."""
+    """A folder that clusters may share: mount manifests (`migration/…`) and the data of topics (`data/…`), and what is
+    recovered, topics (`topics/…`) and whole clusters (`clusters/…`)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,15 +97,35 @@ class Bucket:
             return True
         return False
 
+    def offer(self, topic: str, location: Location) -> None:
+        """Write the manifest by which a topic of this name is recovered."""
+        self._offered(topic).parent.mkdir(parents=True, exist_ok=True)
+        self._offered(topic).write_text(str(location))
+
+    def withdraw(self, topic: str) -> None:
+        self._offered(topic).unlink(missing_ok=True)
+
+    def list_recoverable(self) -> dict[str, Location]:
+        rows = {path.name: path.read_text().split("/") for path in self.folder.glob("topics/*")}
+        return {name: Location(topic, uuid, int(revision)) for name, (topic, uuid, revision) in rows.items()}
+
+    def store_cluster(self, uuid: str, document: dict[str, Any]) -> None:
+        """Write what a new cluster needs to restore the whole cluster."""
+        (self.folder / "clusters").mkdir(parents=True, exist_ok=True)
+        (self.folder / "clusters" / uuid).write_text(json.dumps({"uuid": uuid, **document}))
+
+    def list_clusters(self) -> list[dict[str, Any]]:
+        """Return what clusters wrote, the latest last."""
+        paths = sorted(self.folder.glob("clusters/*"), key=lambda path: path.stat().st_mtime_ns)
+        return [json.loads(path.read_text()) for path in paths]
+
     def store(self, broker: BrokerConnection, topic: str, location: Location, settings: dict[str, Any]) -> None:
         """Copy a topic's raw batches and configs from the broker."""
         self._data(location).mkdir(parents=True, exist_ok=True)
         bounds = read_bounds(broker, topic)
         for partition, (start, end) in bounds.items():
             (self._data(location) / f"{partition}.log").write_bytes(_read_log(broker, topic, partition, start, end))
-        answer = broker.ask("DescribeConfigs", 4, resources=[{"resource_type": 2, "resource_name": topic}])
-        configs = {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}
-        document = {"bounds": bounds, "configs": configs, "settings": settings}
+        document = {"bounds": bounds, "configs": read_configs(broker, topic), "settings": settings}
         (self._data(location) / "topic.json").write_text(json.dumps(document))
 
     def read_topic(self, location: Location) -> dict[str, Any]:
@@ -130,6 +151,9 @@ class Bucket:
     def _manifest(self, location: Location) -> Path:
         return self.folder / "migration" / location.uuid / "kafka" / location.topic / str(location.revision)
 
+    def _offered(self, topic: str) -> Path:
+        return self.folder / "topics" / topic
+
     def _data(self, location: Location) -> Path:
         return self.folder / "data" / str(location)
 
@@ -153,6 +177,12 @@ def create_topic(broker: BrokerConnection, topic: str, partitions: int) -> None:
     _check(broker.ask("CreateTopics", 5, topics=[row], timeout_ms=30_000, validate_only=False).topics[0])
     while len(list_partitions(broker, topic)) != partitions:
         time.sleep(_PAUSE_SECONDS)
+
+
+def read_configs(broker: BrokerConnection, topic: str) -> dict[str, str]:
+    """Return the configs that are set on a topic at the broker."""
+    answer = broker.ask("DescribeConfigs", 4, resources=[{"resource_type": 2, "resource_name": topic}])
+    return {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}
 
 
 def set_configs(broker: BrokerConnection, topic: str, changes: Mapping[str, str | None]) -> None:
@@ -301,7 +331,12 @@ def _retry(broker: BrokerConnection, name: str, version: int, **values: Any) -> 
 
 def _produce(broker: BrokerConnection, topic: str, partition: int, batch: bytes) -> None:
     row = {"name": topic, "partition_data": [{"index": partition, "records": bytes(8) + batch[8:]}]}
-    _check(broker.ask("Produce", 7, acks=-1, timeout_ms=30_000, topic_data=[row]).responses[0].partition_responses[0])
+    for _ in range(_TRIES):
+        answer = broker.ask("Produce", 7, acks=-1, timeout_ms=30_000, topic_data=[row])
+        if answer.responses[0].partition_responses[0].error_code not in _NO_LEADER:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    _check(answer.responses[0].partition_responses[0])
 
 
 def _check(row: Any) -> Any:

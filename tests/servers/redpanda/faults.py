@@ -13,6 +13,9 @@ LINK: Final = "LINK"
 """The method of faults inside a shadow link. Their path is the name of a task (`fails`, with `message`), `source`
 (`lost`: it does not answer), or `failover/TOPIC/` (`slow`, `fails`)."""
 
+RECOVERY: Final = "RECOVERY"
+"""The method of faults while topics come back (`slow`, `fails`): their path is `TOPIC/` or `cluster/`."""
+
 
 @dataclass
 class Fault:
@@ -36,7 +39,7 @@ class Fault:
     to: int = 1
 
     def matches(self, method: str, path: str, node: int) -> bool:
-        is_method = method == self.method or (method not in {KAFKA, LINK} and not self.method)
+        is_method = method == self.method or (method not in {KAFKA, LINK, RECOVERY} and not self.method)
         return self.times > 0 and is_method and self.path in path and self.node in {None, node}
 
 

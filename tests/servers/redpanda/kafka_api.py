@@ -14,7 +14,7 @@ from typing import Any, Final
 from tests.servers.redpanda import wire
 from tests.servers.redpanda.cluster import Cluster, load_table, parse_version
 from tests.servers.redpanda.faults import KAFKA, Faults
-from tests.servers.redpanda.topics import DELETE_RETENTION, REPLICA_BUCKET, REPLICATION, Configs, TopicStore
+from tests.servers.redpanda.topics import DELETE_RETENTION, RECOVERY, REPLICA_BUCKET, REPLICATION, Configs, TopicStore
 
 _BROKER: Final = 1
 """The id of the real broker; the other nodes lead to it and show replicas only."""
@@ -22,8 +22,9 @@ _TOPIC, _NODE = 2, 4
 """Kinds of config resources."""
 _TOPIC_SOURCE, _DEFAULT_SOURCE = 1, 5
 _SET, _RESET = 0, 1
-_HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration or a shadow link")
+_HELD: Final = (wire.POLICY_VIOLATION, "The topic is held by a data migration, a shadow link or a recovery")
 _LEGACY: Final = (wire.INVALID_REQUEST, "AlterConfigs is refused here: use IncrementalAlterConfigs")
+MIGRATIONS, LINKS, RECOVERIES = "migrations", "links", "recoveries"
 _NO_SESSION: Final = b"\x00\x00\x00\x00\xff\xff\xff\xff"
 _KNOWN_SECONDS: Final = 30.0
 _WORDS: Final = re.compile("([A-Z])")
@@ -69,10 +70,12 @@ class KafkaFront:
 
     def __init__(self, broker_port: int, cluster: Cluster, topics: TopicStore, faults: Faults) -> None:
         self._broker_port, self._cluster, self._topics, self._faults = broker_port, cluster, topics, faults
-        self.refused: dict[str, frozenset[str]] = {}
-        """What migrations refuse for a topic name: `change`, `produce`, `fetch`."""
-        self.shadows: dict[str, frozenset[str]] = {}
-        """The same for the topics that a shadow link writes."""
+        self.held: dict[str, dict[str, frozenset[str]]] = {MIGRATIONS: {}, LINKS: {}, RECOVERIES: {}}
+        """By who holds topics: what is refused for each name, of `change`, `produce` and `fetch`."""
+        self.offload: Callable[[str], None]
+        """Called before a topic is deleted."""
+        self.recover: Callable[[str, Configs, int], int | None]
+        """Called to create a topic from the bucket; returns its partitions, or `None` if the bucket has none."""
         self._read_replicas: set[str] = set()
         self._versions = self._read_versions()
         self._listening = [socket.create_server(("127.0.0.1", 0)) for _ in cluster.nodes]
@@ -155,11 +158,12 @@ class KafkaFront:
         return wire.encode(answer, exchange.header.version if is_known else 0, exchange.header.correlation)
 
     def _refuses(self, topic: str | None, access: str) -> bool:
-        held = (self.refused.get(topic or "", ()), self.shadows.get(topic or "", ()))
-        return (access == "produce" and topic in self._read_replicas) or any(access in refused for refused in held)
+        is_held = any(access in held.get(topic or "", ()) for held in self.held.values())
+        return is_held or (access == "produce" and topic in self._read_replicas)
 
     def _refuses_any(self, access: str) -> bool:
-        return any(self._refuses(topic, access) for topic in [*self.refused, *self.shadows, *self._read_replicas])
+        names = [name for held in self.held.values() for name in held]
+        return any(self._refuses(topic, access) for topic in [*names, *self._read_replicas])
 
     # The methods below answer the API of their name: with a response, the bytes of a request to pass on, or `None`.
 
@@ -174,7 +178,7 @@ class KafkaFront:
         if not is_answered:
             return None if refused else exchange.broker.send(frame)
         response = exchange.ask_for("topic_data", [topic for topic in topics if topic not in refused])
-        codes = dict.fromkeys(self.shadows, wire.POLICY_VIOLATION)
+        codes = dict.fromkeys(self.held[LINKS], wire.POLICY_VIOLATION)
         rows = [
             (
                 topic.name,
@@ -206,15 +210,20 @@ class KafkaFront:
         return exchange.extend(response, "responses", [{"topic": name, "partitions": row} for name, row in rows])
 
     def _create_topics(self, exchange: _Exchange) -> Any:
-        forwarded, refused, configs, factors = [], [], {}, {}
+        forwarded, added, configs, factors = [], [], {}, {}
         for topic in exchange.request.topics:
             factor = len(topic.assignments[0].broker_ids) if topic.assignments else topic.replication_factor
             factors[topic.name] = int(self._cluster.get("default_topic_replications")) if factor == -1 else factor
             configs[topic.name] = {each.name: each.value for each in topic.configs if each.name != REPLICATION}
             refusal = self._refuse_creation(topic.name, configs[topic.name], factors[topic.name])
             if refusal is not None:
-                refused.append(_refusal(topic.name, refusal))
+                added.append(_refusal(topic.name, refusal))
                 continue
+            if configs[topic.name].get(RECOVERY) == "true" and not exchange.request.validate_only:
+                count = self.recover(topic.name, configs[topic.name], factors[topic.name])
+                if count is not None:
+                    added.append(self._describe_recovered(exchange.broker, topic.name, count, factors[topic.name]))
+                    continue
             topic.replication_factor = -1 if topic.assignments else 1
             for each in topic.assignments:
                 each.broker_ids = [_BROKER]
@@ -232,7 +241,12 @@ class KafkaFront:
             self._topics.kept[result.name] = {**kept, REPLICATION: str(factors[result.name])}
             (self._read_replicas.add if kept.get(REPLICA_BUCKET) else self._read_replicas.discard)(result.name)
         self._wait_until_known(exchange.broker, [result.name for result in created])
-        return exchange.extend(response, "topics", refused)
+        return exchange.extend(response, "topics", added)
+
+    def _describe_recovered(self, broker: wire.BrokerConnection, name: str, count: int, factor: int) -> dict[str, Any]:
+        answer = broker.ask("Metadata", 12, topics=[{"name": name}], allow_auto_topic_creation=False)
+        sizes = {"num_partitions": count, "replication_factor": factor, "configs": []}
+        return {"name": name, "topic_id": answer.topics[0].topic_id, "error_code": 0, **sizes}
 
     def _refuse_creation(self, name: str, configs: Configs, factor: int) -> tuple[int, str] | None:
         if self._refuses(name, "change"):
@@ -257,14 +271,17 @@ class KafkaFront:
             part, rows = "topic_names", [(name, name, {}) for name in request.topic_names]
         else:
             ids = [{"topic_id": each.topic_id, "name": None} for each in request.topics if each.name is None]
-            if ids and (self.refused or self.shadows):
+            if ids:
                 answer = exchange.broker.ask("Metadata", 12, topics=ids, allow_auto_topic_creation=False)
                 names = {each.topic_id: each.name for each in answer.topics}
             part = "topics"
             rows = [
                 (each, each.name or names.get(each.topic_id), {"topic_id": each.topic_id}) for each in request.topics
             ]
-        response = exchange.ask_for(part, [row for row, name, _ in rows if not self._refuses(name, "change")])
+        deleted = [(row, name) for row, name, _ in rows if not self._refuses(name, "change")]
+        for _, name in deleted:
+            self.offload(name or "")
+        response = exchange.ask_for(part, [row for row, _ in deleted])
         for result in response.responses or ():
             if not result.error_code:
                 self._topics.forget(result.name)

@@ -20,7 +20,7 @@ from tests.servers.redpanda.bucket import (
 )
 from tests.servers.redpanda.cluster import load_table
 from tests.servers.redpanda.faults import Faults
-from tests.servers.redpanda.kafka_api import KafkaFront
+from tests.servers.redpanda.kafka_api import MIGRATIONS, KafkaFront
 from tests.servers.redpanda.topics import READ, REPLICATION, RESTORED_BY_24_3, WRITE, TopicStore
 from tests.servers.redpanda.wire import BrokerConnection
 
@@ -73,7 +73,7 @@ class Migrations:
         self._cluster = topics.cluster
         self._all: dict[int, Migration] = {}
         self._lock = threading.RLock()
-        self._next_id, self._next_revision = 1, 10
+        self._next_id = 1
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.log: list[str] = []
@@ -193,7 +193,8 @@ class Migrations:
 
     def _publish(self) -> None:
         """Tell the Kafka API what is refused from now on."""
-        self._front.refused = {name: self._refused_by(each) for each in self._all.values() for name in each.names}
+        held = {name: self._refused_by(each) for each in self._all.values() for name in each.names}
+        self._front.held[MIGRATIONS] = held
 
     def _run(self) -> None:
         while not self._ends.wait(_TICK_SECONDS):
@@ -224,9 +225,7 @@ class Migrations:
 
     def _outbound_executing(self, broker: BrokerConnection, migration: Migration) -> bool:
         for name in migration.names:
-            self._next_revision += 1
-            new = (name, self._cluster.uuid, self._next_revision)
-            migration.places[name] = Location(*self._topics.origins.get(name, new))
+            migration.places[name] = Location(*self._topics.locate(name))
             self._store(broker, name, migration.places[name])
             if not self.is_old:
                 self._bucket.release(migration.places[name])

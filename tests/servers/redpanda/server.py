@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,6 +24,7 @@ from tests.servers.redpanda.cluster import Cluster
 from tests.servers.redpanda.faults import Faults
 from tests.servers.redpanda.kafka_api import KafkaFront
 from tests.servers.redpanda.migrations import Migrations
+from tests.servers.redpanda.recoveries import Recoveries
 from tests.servers.redpanda.shadow_links import ShadowLinks
 from tests.servers.redpanda.topics import TopicStore
 
@@ -70,8 +71,9 @@ class Redpanda(AbstractContextManager["Redpanda"]):
         self.front = KafkaFront(broker_port, self.cluster, self.topics, self.faults)
         self.migrations = Migrations(broker_port, Bucket(bucket), self.topics, self.front, self.faults)
         self.links = ShadowLinks(broker_port, self.topics, self.front, self.faults)
+        self.recoveries = Recoveries(broker_port, Bucket(bucket), self.topics, self.front, self.faults)
         self._admin = Admin(self, certificate, client_ca)
-        self._stack = ExitStack()
+        self._stack, self._outlives = ExitStack(), False
         for part in (self.front, self.migrations, self.links, self._admin):
             part.start()
 
@@ -79,17 +81,20 @@ class Redpanda(AbstractContextManager["Redpanda"]):
     def start(cls, *, bucket: Path | None = None, extra: dict[str, str] | None = None, **options: Any) -> Self:
         """Start a broker and serve before it.
 
-        `bucket`: a folder, a new one by default. `extra`: properties of the broker. `versions`: one for each node.
+        `bucket`: a folder, a new one by default; one that is given gets what a new cluster restores at the end.
+        `extra`: properties of the broker. `versions`: one for each node.
         `properties`: cluster properties; object storage is on by default. `license_status`: `valid`, `expired` or
         `not_present`. `words`: `old` answers with the statuses of 24.3, `new` with today's; the version decides by
         default. `certificate`: certificate and key of the Admin API; `client_ca`: clients need a certificate.
         """
         with ExitStack() as stack:
+            is_given = bucket is not None
             kafka = stack.enter_context(Kafka.start(extra={**_BROKER, **(extra or {})}))
             if bucket is None:
                 bucket = Path(tempfile.mkdtemp(prefix="redpanda-bucket-"))
                 stack.callback(shutil.rmtree, bucket, ignore_errors=True)
             server = cls(kafka.brokers[0].node.ports["PLAINTEXT"], bucket, **options)
+            server._outlives = is_given
             server._stack = stack.pop_all()
         return server
 
@@ -110,8 +115,8 @@ class Redpanda(AbstractContextManager["Redpanda"]):
 
     @property
     def log(self) -> list[str]:
-        """Why migrations do not move on, and topics are not copied."""
-        return [*self.migrations.log, *self.links.log]
+        """Why migrations do not move on, topics are not copied, or came back without some records."""
+        return [*self.migrations.log, *self.links.log, *self.recoveries.log]
 
     def advance(self, migration: int | None = None, steps: int = 1) -> None:
         """Move migrations on by a number of states; for `faults.pace = "told"`."""
@@ -128,8 +133,11 @@ class Redpanda(AbstractContextManager["Redpanda"]):
         self.cluster.nodes[node - 1].lag_polls = polls
 
     def close(self) -> None:
-        for part in (self._admin, self.links, self.migrations, self.front):
+        for part in (self._admin, self.links, self.migrations, self.recoveries, self.front):
             part.close()
+        if self._outlives:
+            with suppress(OSError):  # the broker is gone
+                self.recoveries.upload()
         self._stack.close()
 
     def __exit__(self, *_: object) -> None:

@@ -24,7 +24,7 @@ from tests.servers.redpanda.bucket import (
     set_configs,
 )
 from tests.servers.redpanda.faults import LINK, Faults
-from tests.servers.redpanda.kafka_api import KafkaFront
+from tests.servers.redpanda.kafka_api import LINKS, KafkaFront
 from tests.servers.redpanda.link_options import (
     TABLE,
     ConnectError,
@@ -246,7 +246,7 @@ class ShadowLinks:
 
     def _publish(self) -> None:
         """Tell the Kafka API what it refuses from now on; new topics are not read before their first records are in."""
-        self._front.shadows = {
+        self._front.held[LINKS] = {
             topic.name: frozenset({"change", "produce", *(["fetch"] if topic.is_new else ())})
             for link in self._links.values()
             for topic in link.topics.values()
@@ -470,16 +470,9 @@ class ShadowLinks:
                 for (name, number), offset in source.read_commits(group).items()
                 if name in active and number in active[name].information
             }
-            if commits and commits != link.commits.get(group):
-                rows = [
-                    {"name": name, "partitions": [{"partition_index": number, "committed_offset": offset}]}
-                    for (name, number), offset in commits.items()
-                ]
-                member = {"generation_id_or_member_epoch": -1, "member_id": ""}
-                broker.ask("FindCoordinator", 2, key=group, key_type=0)
-                answer = broker.ask("OffsetCommit", 7, group_id=group, **member, topics=rows)
-                if not any(each.error_code for row in answer.topics for each in row.partitions):
-                    link.commits[group] = commits
+            rows = [(name, number, offset) for (name, number), offset in commits.items()]
+            if rows and commits != link.commits.get(group) and broker.commit(group, rows):
+                link.commits[group] = commits
 
     def _synchronize_rules(self, link: ShadowLink, source: ClusterReader, broker: BrokerConnection) -> None:
         filters = [to_acl_filter(row) for row in link.options["securitySyncOptions"]["aclFilters"]]

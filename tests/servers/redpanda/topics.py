@@ -8,8 +8,9 @@ from typing import Any, Final, TypeAlias
 from tests.servers.redpanda.cluster import Cluster, load_table, parse_version
 
 MODE, WRITE, READ = "redpanda.storage.mode", "redpanda.remote.write", "redpanda.remote.read"
-DELETE_RETENTION, REPLICA_BUCKET, REPLICATION = (
+DELETE_RETENTION, RECOVERY, REPLICA_BUCKET, REPLICATION = (
     "delete.retention.ms",
+    "redpanda.remote.recovery",
     "redpanda.remote.readreplica",
     "replication.factor",
 )
@@ -28,6 +29,7 @@ class TopicStore:
         self.kept: dict[str, dict[str, str]] = {}
         self.origins: dict[str, tuple[str, str, int]] = {}
         """Original name, cluster UUID and revision of mounted topics."""
+        self._next_revision = 10
         version, rows = cluster.version, _TABLE["kept"].items()
         self.keys = {name: row for name, row in rows if parse_version(row.get("since", "0.0")) <= version}
         """Configs that are stored here."""
@@ -42,6 +44,11 @@ class TopicStore:
         """Whether the records of a topic go to object storage."""
         mode = self._mode(topic)
         return mode == "tiered" or (mode == "unset" and self.get(topic, WRITE) == "true")
+
+    def locate(self, topic: str) -> tuple[str, str, int]:
+        """Return where a topic is stored: where it was mounted from, or a new place."""
+        self._next_revision += 1
+        return self.origins.setdefault(topic, (topic, self.cluster.uuid, self._next_revision))
 
     def count_replicas(self, topic: str) -> int:
         return int(self.kept.get(topic, {}).get(REPLICATION, "1"))

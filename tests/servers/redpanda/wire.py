@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
@@ -96,6 +97,17 @@ class BrokerConnection(AbstractContextManager["BrokerConnection"]):
         """Send a request with these fields and return the decoded response."""
         frame = self.forward(encode(build(REQUESTS[name], **values), version))
         return RESPONSES[name].decode(frame, version=version, header=True)
+
+    def commit(self, group: str, commits: Iterable[tuple[str, int, int]]) -> bool:
+        """Commit offsets for a group without members; return whether all were."""
+        rows = [
+            {"name": name, "partitions": [{"partition_index": number, "committed_offset": offset}]}
+            for name, number, offset in commits
+        ]
+        self.ask("FindCoordinator", 2, key=group, key_type=0)
+        member = {"generation_id_or_member_epoch": -1, "member_id": ""}
+        answer = self.ask("OffsetCommit", 7, group_id=group, **member, topics=rows)
+        return not any(each.error_code for row in answer.topics for each in row.partitions)
 
 
 def _read_exactly(connection: socket.socket, count: int) -> bytes | None:
