@@ -145,6 +145,8 @@ class Position:
     fetched: int = NEVER_FETCHED
     is_renumbered: bool = False
     """Whether offsets differ from those of the source."""
+    source_end: int | None = None
+    """End of the source when the platform last saw it; `None` if it does not report one."""
 
 
 Positions: TypeAlias = Mapping[int, Position]

@@ -59,7 +59,7 @@ def _build_mirror_cells(row: MirrorRow) -> tuple[str, ...]:
         seen.name,
         seen.source,
         _format_status(row),
-        format_time(seen.since_ms) or _NONE,
+        format_time(seen.since_ms or None) or _NONE,
         format_count(seen.partitions),
         _format_lag_cell(row, row.max_lag),
     )
@@ -116,7 +116,7 @@ def _build_partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]
         seen.name,
         seen.source,
         seen.status,
-        format_time(seen.since_ms) or _NONE,
+        format_time(seen.since_ms or None) or _NONE,
         str(lag.partition),
         _format_lag_cell(row, lag.lag),
         str(lag.fetched),
@@ -134,7 +134,7 @@ def format_mirror_errors(errors: MirrorErrors) -> list[Line]:
             _name_subject(error),
             error.trouble.code,
             error.trouble.message,
-            format_time(error.trouble.since_ms) or _NONE,
+            format_time(error.trouble.since_ms or None) or _NONE,
         )
         for error in errors.errors
     ]

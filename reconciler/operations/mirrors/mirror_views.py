@@ -335,5 +335,6 @@ def compute_lags(own: Mapping[int, Position], source: Mapping[int, Position]) ->
 
 def _compute_partition_lag(partition: int, position: Position, source: Mapping[int, Position]) -> PartitionLag:
     source_position = source.get(partition)
-    behind = None if source_position is None else max(0, source_position.end - position.end)
+    source_end = position.source_end if source_position is None else source_position.end
+    behind = None if source_end is None else max(0, source_end - position.end)
     return PartitionLag(partition, position.end, behind, max(position.fetched - 1, NEVER_FETCHED))

@@ -31,7 +31,15 @@ from reconciler.planning.checks.guards import find_lowered_guards, merge_base_gu
 from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
-from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches_pattern
+from reconciler.resources.address import (
+    Address,
+    address_of,
+    cluster_of,
+    full_name_of,
+    kind_of,
+    matches_pattern,
+    split_name,
+)
 from reconciler.resources.cluster import FOLDER_PROVIDER, Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
@@ -398,10 +406,20 @@ def _list_mirrored_topics(items: Iterable[DeclaredResource | Recorded]) -> Itera
             case MirrorLink() as link:
                 for mirror in link.mirrors():
                     yield from (mirror.address, address_of("topic", mirror.source_cluster, mirror.source))
+                yield from _list_filter_namespaces(link)
             case MirrorTopic() as mirror:
                 yield address_of("topic", mirror.source_cluster, mirror.source)
             case _:
                 pass
+
+
+def _list_filter_namespaces(link: MirrorLink) -> Iterator[Address]:
+    """Yield the namespaces, on both clusters, of topics that a link's filters select."""
+    making = link.spec.auto_create
+    for name_filter in () if making is None else making.filters:
+        namespace = split_name(name_filter.name)[0]
+        for cluster in (link.cluster, link.spec.source) if namespace else ():
+            yield address_of("namespace", cluster, namespace)
 
 
 def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:

@@ -19,7 +19,7 @@ from reconciler.planning.diff.mirror_changes import (
 )
 from reconciler.planning.diff.topic_orders import warn_of_stored
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
-from reconciler.planning.resolve.limits import check_configs
+from reconciler.planning.resolve.limits import check_configs, describe_unsupported
 from reconciler.planning.resolve.mirror_sources import (
     BY_COMMAND,
     ENDS,
@@ -308,6 +308,9 @@ def _no_mirror_error(address: Address, situation: Situation) -> UserError:
 
 def _check_platform(order: RoleOrder, situation: Situation) -> None:
     capabilities = situation.find_capabilities(cluster_of(order.mirror) or "")
+    if order.verb in find_lacking_verbs(capabilities.mirrors.roles):
+        message, hint = describe_unsupported(capabilities, f"{order.verb} a mirror", "roles")
+        raise UserError(f"{order.mirror}: {message}", hint=hint)
     if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirrors.roles:
         return
     what = "restored" if order.verb == RESTORE else "reversed"
@@ -343,10 +346,19 @@ def _check_step(
         raise
 
 
+_ROLES_BY_VERB: Final = {"pause": "paused", "resume": "paused", PROMOTE: "promoted"}
+
+
+def find_lacking_verbs(roles: Iterable[str]) -> frozenset[str]:
+    """Return the verbs to roles that a platform does not have."""
+    known = frozenset(roles)
+    return frozenset(verb for verb, role in _ROLES_BY_VERB.items() if role not in known)
+
+
 def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
     """Return the verbs that are legal in a state for a mirror with these roles and link."""
     can_swap = "reversed" in roles and (link is None or _is_two_way(link))
-    lacking = () if can_swap else TWO_SIDED_VERBS - {PROMOTE}
+    lacking = find_lacking_verbs(roles) | (frozenset() if can_swap else TWO_SIDED_VERBS - {PROMOTE})
     return tuple(verb for verb in MIRROR.list_legal_verbs(status) if verb not in lacking)
 
 

@@ -54,13 +54,19 @@ class ShadowTopic:
     """Such as `ACTIVE`; unknown states as the platform says them."""
     source: str
     source_topic_id: str | None
+    source_ends: Mapping[int, int]
+    """Ends of the source's partitions, when the link last saw them."""
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> ShadowTopic:
         """Parse a shadow topic."""
-        name, state = str(row.get("name", "")), str((row.get("status") or {}).get("state", ""))
-        state = state.removeprefix("SHADOW_TOPIC_STATE_")
-        return cls(name, state, str(row.get("sourceTopicName") or name), row.get("sourceTopicId") or None)
+        name, status = str(row.get("name", "")), row.get("status") or {}
+        state = str(status.get("state", "")).removeprefix("SHADOW_TOPIC_STATE_")
+        ends = {
+            int(each.get("partitionId", 0)): int(each.get("sourceHighWatermark", 0))
+            for each in status.get("partitionInformation") or ()
+        }
+        return cls(name, state, str(row.get("sourceTopicName") or name), row.get("sourceTopicId") or None, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +221,15 @@ class RedpandaLinks:
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return the positions of existing topics."""
+        shadows = {topic.name: topic for link in self.site.reader.list_links() for topic in link.topics}
         names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
         topics = self.site.read_topics(sorted(names))
         places = [(topic, number) for topic in sorted(topics) for number in range(len(topics[topic].replicas))]
         positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
         for (topic, number), at in read_bounds(self.site.client, places).items():
-            positions[names[topic]][number] = Position(at.start, at.end, fetched=at.end)
+            shadow = shadows.get(topic)
+            source_end = None if shadow is None or shadow.state in _PROMOTED else shadow.source_ends.get(number)
+            positions[names[topic]][number] = Position(at.start, at.end, fetched=at.end, source_end=source_end)
         return positions
 
 
