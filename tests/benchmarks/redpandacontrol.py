@@ -1,4 +1,4 @@
-"""Plan, unmount and mount on the emulated Redpanda: beside the provider of Kafka, and beside a bare script."""
+"""Plan, unmount, mount and fail over on an emulated Redpanda: beside the provider of Kafka, and bare scripts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import urllib3
 
 from measuring import HERE, RECONCILER, Row, Scale, compared, in_turns, process, script
 from workspaces import write_workspace
@@ -41,6 +44,14 @@ kind: Mounting
 metadata: {name: %s, cluster: west}
 spec: {state: %s}
 """
+_LINK = """\
+apiVersion: reconciler/v1
+kind: MirrorLink
+metadata: {name: from-east, cluster: west}
+spec:
+  source: east
+  autoCreate: {enabled: true, filters: [{name: "*"}]}%s
+"""
 
 
 def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
@@ -48,6 +59,8 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
         os.environ["RECONCILER_PASSWORD"] = place["password"]
         yield _planned(place, scale, scratch)
         yield _moved(place, scale, scratch)
+    with running_redpanda() as source, running_redpanda() as place:
+        yield _failed_over(source, place, scale, scratch)
 
 
 @contextmanager
@@ -105,6 +118,46 @@ def _moved(place: dict[str, Any], scale: Scale, scratch: Path) -> Row:
     what = f"unmount {topics} topics and mount them again, two applies"
     against = "a bare script that sends the same requests and polls"
     return compared(what, against, in_turns(subjects, scale.of(3, 1)), aim=1.5)
+
+
+def _failed_over(source: dict[str, Any], place: dict[str, Any], scale: Scale, scratch: Path) -> Row:
+    topics = scale.of(1_000, 50)
+    script("floors/kafka_create.py", source["kafka"], str(2 * topics))
+    folder = scratch / "failover"
+    (folder / "manifests").mkdir(parents=True)
+    shutil.copy(scratch / "by-redpanda" / "reconciler.yaml", folder)
+    switched = _declare(place).replace("spec:\n", "spec:\n  properties: {enable_shadow_linking: true}\n", 1)
+    clusters = f"{switched}---\n{_declare(source).replace('name: west', 'name: east')}"
+    (folder / "manifests" / "cluster.yaml").write_text(clusters, encoding="utf-8")
+
+    def apply(entries: str, *options: str) -> float:
+        (folder / "manifests" / "all.yaml").write_text(_LINK % entries, encoding="utf-8")
+        return process(RECONCILER, "apply", "--yes", *options, folder=folder).seconds
+
+    (folder / "manifests" / "all.yaml").write_text("", encoding="utf-8")
+    process(RECONCILER, "apply", "--yes", folder=folder)
+    apply("")
+    _wait_for_shadows(place, 2 * topics)
+    names = [f"team-{number // 10:03d}.events.topic-{number:05d}" for number in range(2 * topics)]
+    ours, bare = names[:topics], names[topics:]
+    entries = "".join(f"\n    - {{source: {name}, state: failed-over}}" for name in ours)
+    floor = ("floors/redpanda_failover.py", place["admin"][0], place["password"], "from-east", *bare)
+    subjects = {
+        "floor": lambda: script(*floor).seconds,
+        "ours": lambda: apply(f"\n  mirrorTopics:{entries}", "--allow", "failover:mirror/west/*"),
+    }
+    against = "a bare script that sends the same requests and polls"
+    return compared(f"fail over {topics:,} topics of a shadow link, one apply", against, in_turns(subjects, 1), aim=1.5)
+
+
+def _wait_for_shadows(place: dict[str, Any], count: int) -> None:
+    url = f"{place['admin'][0]}/redpanda.core.admin.v2.ShadowLinkService/ListShadowTopics"
+    headers = urllib3.make_headers(basic_auth=f"{place['user']}:{place['password']}")
+    while True:
+        answer = urllib3.request("POST", url, json={"shadowLinkName": "from-east"}, headers=headers).json()
+        if len(answer.get("shadowTopics", ())) == count:
+            return
+        time.sleep(1)
 
 
 def _declare(place: dict[str, Any]) -> str:

@@ -215,10 +215,8 @@ def test_a_cluster_that_cannot_link_says_why(pair: Pair) -> None:
     pair.create(pair.orders)
     pair.declare(link([pair.orders]))
     pair.desk.server.cluster.license_status = "expired"
-    assert pair.errors(link([pair.orders])) == [
-        "a cluster of platform redpanda cannot mirror topics over a link: its licence is expired. Change that, or "
-        "remove it from the manifest: an unsupported field is never ignored."
-    ]
+    (problem,) = pair.errors(link([pair.orders]))
+    assert "cannot mirror topics over a link: its licence is expired" in problem
     pair.desk.server.cluster.write({}, [SWITCH])
     planned = pair.desk.bench.plan().plan
     assert planned.errors == ()
