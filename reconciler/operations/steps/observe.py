@@ -301,10 +301,11 @@ def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclu
     causes = {name: lost[name].message.removeprefix(f"cluster {name}: ") for name in names}
     what = "; ".join(causes[name] if is_one else f"{name}: {causes[name]}" for name in names)
     without = " ".join(f"--exclude '*/{name}/*'" for name in names)
-    hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
+    *others, last = dict.fromkeys(lost[name].hint for name in names)
+    hints = " ".join([*(f"{hint.removesuffix('.')}." for hint in others), last])
     return RetryableError(
         f"cannot read {'cluster' if is_one else 'clusters'} {', '.join(names)}: {what}",
-        hint=f"{hints} To continue without: {without}" if can_exclude else hints,
+        hint=f"{hints.removesuffix('.')}. To continue without: {without}" if can_exclude else hints,
     )
 
 

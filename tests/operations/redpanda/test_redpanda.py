@@ -267,6 +267,21 @@ def test_a_config_that_is_ignored_at_creation_is_told(desk: Desk) -> None:
     assert outcome.error.message == f"topic {own('odd')} was created, and its brokers ignored min.insync.replicas"
 
 
+def test_names_of_other_versions_and_aliases_are_explained(desk: Desk) -> None:
+    properties = {"delete_retention_ms": "3600000", "default_topic_replications": "2"}
+    desk.declare(orders(**{MODE: "tiered", "delete_retention_ms": "3600000"}), properties=properties)
+    problems = {f"{error.message}. {error.hint}" for error in desk.bench.plan().plan.errors}
+    platform, replicas = "is not a config of platform redpanda", "properties.default_topic_replications"
+    unknown = "is not a cluster property that these brokers accept"
+    factor = "replication factor 2 is not one that platform redpanda permits: 1, 3"
+    assert problems == {
+        f"configs.{MODE} {platform}: it exists from Redpanda 26.1. Remove it, or upgrade the cluster.",
+        f"configs.delete_retention_ms {platform}. Did you mean retention.ms?",
+        f"properties.delete_retention_ms {unknown}. Did you mean log_retention_ms?",
+        f"{replicas}: {factor}. Set spec.{replicas} to 3.",
+    }
+
+
 @pytest.mark.fact("F-R-211")
 def test_a_storage_mode_is_applied_kept_when_it_is_no_longer_declared(
     bench: Bench, start_redpanda: Callable[..., Redpanda]
