@@ -57,7 +57,7 @@ def _explain_no_topic(mounts: MountList) -> str:
         return f"No topic is {' or '.join(mounts.states)}."
     if not mounts.storages:
         return "No cluster of this workspace has object storage: nothing can be mounted."
-    return f"Nothing was ever detached in {', '.join(mounts.storages)}."
+    return f"No unmounted topic is in {', '.join(mounts.storages)}."
 
 
 def _build_cells(row: MountRow) -> tuple[str, ...]:

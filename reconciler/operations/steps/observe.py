@@ -486,8 +486,9 @@ class _StorageIndex:
             for other_storage in [self._load_shared_storage(name)]
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
+        can_release = not self._seen.capabilities[mounting.cluster].object_storage
         return find_in_other_storages(mounting, storage.url, known) or build_missing_topic_error(
-            mounting, storage.url, self._find_mounting_to_unmount(mounting)
+            mounting, storage.url, self._find_mounting_to_unmount(mounting), can_release=can_release
         )
 
     def _find_old_address(self, mounting: Mounting) -> Address | None:

@@ -443,7 +443,7 @@ class RedpandaMigrations:
 
     def _release_error(self, location: str, owner: str) -> UserError:
         message = f"{location} belongs to cluster {owner}, and Redpanda releases no topic of another cluster"
-        return UserError(message, hint="Restore that cluster, or recover the topic with recoverFrom.")
+        return UserError(message, hint="Restore that cluster, and unmount the topic there.")
 
     def _to_migration(self, task: MountTask) -> Migration:
         if task.state not in set(MigrationState):
