@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, make_line, make_plain_table, measure_width, to_plain_text
 from reconciler.cli.text.topics_text import format_time
-from reconciler.lifecycles import MigrationState
+from reconciler.lifecycles import MigrationState, is_in_progress
 from reconciler.resources.address import split_name
 from reconciler.runtime.text import format_bytes, format_count, pluralize
 
@@ -146,6 +146,8 @@ def _list_next_commands(underway: ClusterMigration) -> str:
         if verb in {"cancel", "delete"}
     ]
     texts = [f"{CONTINUE_COMMAND} continues it"] if underway.continues_in_run else []
+    if underway.migration.by_cluster and is_in_progress(underway.state):
+        texts = ["its cluster continues it by itself"]
     return ", ".join(texts + commands) or "nothing can be asked for"
 
 

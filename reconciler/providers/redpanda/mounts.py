@@ -454,7 +454,12 @@ class RedpandaMigrations:
         )
         direction: Direction = "inbound" if task.is_mount else "outbound"
         return Migration(
-            id=task.id, direction=direction, state=task.state, topics=topics, created_ms=task.created_ms or 0
+            id=task.id,
+            direction=direction,
+            state=task.state,
+            topics=topics,
+            created_ms=task.created_ms or 0,
+            by_cluster=True,
         )
 
 

@@ -15,6 +15,8 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.mounts_text import format_migration
 from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import change_migration, list_mounts, read_mount_status
@@ -499,6 +501,19 @@ def test_a_migration_is_shown_cancelled_and_its_record_deleted_by_its_id(desk: D
     assert [row.location for row in list_mounts(reach, ["west"], ["mountable"]).rows] == desk.detached
     passed = run_once(reach, only=["migrations"], report=desk.bench.events.append, stop=stop)
     assert passed.verdict is None
+
+
+@pytest.mark.emulated("moves migrations by steps")
+def test_a_mount_under_another_name_is_that_of_its_mounting_and_continues_by_itself(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    desk.apply()
+    desk.declare(mounting("mounted", **{"as": own("again")}))
+    desk.server.faults.pace = "told"
+    desk.admin.mount({own("again"): desk.detached[-1]})
+    assert desk.bench.plan().plan.unmanaged == ()
+    (seen,) = read_mount_status(SiteOptions(invocation=desk.bench.invocation, select=Select())).migrations
+    assert [topic.mounting for topic in seen.migration.topics] == [ORDERS]
+    assert "next: its cluster continues it by itself, `reconciler mount delete" in to_plain_text(format_migration(seen))
 
 
 def test_an_unmount_records_the_location_of_its_own_topic(desk: Desk) -> None:
