@@ -37,6 +37,8 @@ _MESSAGE_CHARACTERS: Final = 300
 _HOPS: Final = 3
 _LEAST_S: Final = 1.0
 """Least time that an address gets for its answer."""
+_REFUSED_S: Final = 3.0
+"""Limit of the retries while every address refuses the connection: nothing listens there."""
 _BUSY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 _UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
 
@@ -156,22 +158,25 @@ class HttpApi:
         tries = Tries(_BACKOFF, within_s=self.timeout_s)
         while True:
             problems: list[str] = []
+            are_refused = True
             for position, address in enumerate(self.addresses):
                 left = (self.timeout_s - tries.elapsed_s) / (len(self.addresses) - position)
                 try:
                     answer = self._follow(method, address, path, body, max(_LEAST_S, left), headers)
                 except exceptions.HTTPError as error:
+                    are_refused &= isinstance(find_root_cause(error), ConnectionRefusedError)
                     problems.append(self._explain(address, error))
                     if not is_repeatable and not isinstance(error, _UNSENT):
                         raise self._unanswered_error(problems[-1]) from error
                     continue
+                are_refused = False
                 if answer.status in _BUSY or (is_repeatable and answer.status == HTTPStatus.GATEWAY_TIMEOUT):
                     problems.append(f"{address} answers {answer.status}: {answer.message}")
                     continue
                 if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
                     raise self._unanswered_error(f"{address} answers {answer.status}: {answer.message}")
                 return self._require_accepted_login(answer)
-            if tries.has_ended:
+            if tries.has_ended or (are_refused and tries.elapsed_s >= _REFUSED_S):
                 message = f"{self.name}: {'; '.join(problems)}"
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
             tries.wait()

@@ -137,6 +137,11 @@ class Capabilities:
         """Whether topics can be mirrored over links."""
         return bool(self.mirrors.roles)
 
+    @property
+    def is_maintained_by_run(self) -> bool:
+        """Whether `reconciler run` uploads records and continues mounts; otherwise brokers or jobs do."""
+        return self.creates_cluster
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:

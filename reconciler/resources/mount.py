@@ -234,7 +234,7 @@ class Migrant:
     full_name: str
     location: str
     mounting: str | None
-    """Mounting that started the migration. Null if a command did."""
+    """Mounting that started the migration, or the declared one if its cluster does not know. Null if a command did."""
     partitions: int | None = None
     """Null if the topic is not on the cluster."""
     is_closed: bool = False
@@ -261,6 +261,8 @@ class Migration:
     """Whether the migration continues without commands."""
     by_jobs: bool = False
     """Whether jobs of an apply execute the migration, and no other process continues it."""
+    by_cluster: bool = False
+    """Whether the cluster alone continues the migration, and does not know the Mounting that started it."""
     waits: tuple[str, ...] = ()
     """Reasons why the migration waits."""
 

@@ -125,5 +125,16 @@ def redpanda_configs(listed: Collection[str], version: tuple[int, int]) -> Mappi
     ]
     catalog = {key.name: key for key in keys}
     others = {name: KAFKA_CONFIGS.get(name, ConfigKey(name, "string")) for name in listed if name not in catalog}
-    modes = {name: replace(catalog[name], storage_modes=modes) for name, modes in _MODES.items() if name in catalog}
-    return dict(sorted({**catalog, **others, **modes}.items()))
+    configs = {**catalog, **others}
+    return {
+        name: replace(key, storage_modes=_MODES.get(name), aliases=PROPERTY_OF.get(name, ()))
+        for name, key in sorted(configs.items())
+    }
+
+
+def list_later_configs(version: tuple[int, int]) -> dict[str, str]:
+    """Return when Redpanda introduced the configs that a version lacks."""
+    since = {**dict.fromkeys((key.name for key in _SINCE_26_1), (26, 1)), f"{STORAGE_MODE}.impl": (26, 2)}
+    return {
+        name: f"it exists from Redpanda {'.'.join(map(str, first))}" for name, first in since.items() if version < first
+    }

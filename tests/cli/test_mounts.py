@@ -44,7 +44,7 @@ def test_name_namespace_and_location_are_listed_of_what_can_be_mounted_and_of_wh
 
 @pytest.mark.fact("F-R-116")
 def test_a_topic_is_listed_once_wherever_it_is_between_two_clusters(shop: Shop) -> None:
-    assert "Nothing was ever detached in file://" in shop.said("mount", "list")
+    assert "No unmounted topic is in file://" in shop.said("mount", "list")
     location = shop.unmounted()
     listed = shop.said("mount", "list")
     assert listed.splitlines()[-1] == "1 topic: 1 mountable"
@@ -67,7 +67,7 @@ def test_an_object_storage_that_is_not_there_is_not_called_one_that_holds_nothin
     shop.unmounted()
     (shop.folder / ".bucket").rename(shop.folder / "elsewhere")
     said = shop.typed("mount", "list")
-    assert (said.code, "Nothing was ever detached" in said.out) == (1, False)
+    assert (said.code, "No unmounted topic is" in said.out) == (1, False)
     assert "this cluster's topics are stored in object storage" in said.err
 
 
@@ -88,7 +88,7 @@ def test_what_is_on_its_way_is_listed_with_its_migration(shop: Shop) -> None:
     assert (row["partitions"], row["records"], row["bytes"]) == (2, None, None)
     mounts = shop.cluster("west").mounts
     mounts.cancel(number)
-    assert "Nothing was ever detached" in shop.said("mount", "list")
+    assert "No unmounted topic is" in shop.said("mount", "list")
     mounts.drive(mounts.unmount(ORDERS))
     number = shop.mounting(location, "prepare", name="shop:bought")
     text = shop.said("mount", "list").splitlines()

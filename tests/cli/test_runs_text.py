@@ -462,10 +462,10 @@ def test_what_waits_is_counted_where_nothing_is_planned_and_where_something_is()
     assert "**2 waiting**" in format_plan_comment(waiting())
 
 
-def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_and_what_apply_does() -> None:
+def test_a_mount_that_waits_for_another_clusters_unmount_says_where_its_progress_is_and_what_apply_does() -> None:
     said = to_plain_text(format_plan(waiting()))
-    assert f"… {WEST}  preparing: `run` finishes it\n" in said
-    after = f"waits for {WEST}: `run` finishes that one, then `apply` this one"
+    assert f"… {WEST}  preparing: how far it is, and what finishes it: reconciler mount status\n" in said
+    after = f"waits for {WEST}: `apply` this one once `mount status` no longer lists that one"
     assert f"… {EAST}  {after}\n" in said
     assert f"{EAST}: {after}" in [row.message for row in list_plan_remarks(waiting()).rows]
 

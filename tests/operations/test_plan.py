@@ -113,6 +113,14 @@ def test_a_cluster_that_cannot_be_read_is_named_with_the_way_to_go_on_without(ap
 def test_a_cluster_that_cannot_be_read_is_named_once() -> None:
     error = unreachable_clusters_error({"west": RetryableError("cluster west: connecting: refused", hint="Start it.")})
     assert error.message == "cannot read cluster west: connecting: refused"
+    assert error.hint == "Start it. To continue without: --exclude '*/west/*'"
+
+
+def test_each_hint_about_clusters_that_cannot_be_read_is_a_sentence() -> None:
+    errors = {name: RetryableError("gone", hint=f"Start {name}, or correct it") for name in ("east", "west")}
+    hint = "Start east, or correct it. Start west, or correct it"
+    assert unreachable_clusters_error(errors, can_exclude=False).hint == hint
+    assert unreachable_clusters_error(errors).hint.startswith(f"{hint}. To continue without: ")
 
 
 def test_a_recorded_cluster_that_is_gone_is_never_made_anew(applied: Bench) -> None:

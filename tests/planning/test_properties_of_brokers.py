@@ -27,3 +27,14 @@ def test_only_what_is_nearly_the_same_is_taken_for_a_slip(name: str, hint: str) 
     assert isinstance(cluster, Cluster)
     (finding,) = find_property_problems(WantedResource(cluster, None), cluster, KNOWN)
     assert finding.hint == hint
+
+
+def test_a_property_is_suggested_for_its_alias() -> None:
+    connection = {"bootstrapServers": ["b:9092"], "adminUrls": ["http://b:9644"]}
+    brokers = {"provider": "redpanda", "embedded": None, "redpanda": connection}
+    cluster = resource({"cluster": "west", **brokers, "properties": {"delete_retention_ms": "1"}})
+    assert isinstance(cluster, Cluster)
+    known = {"log_retention_ms": ConfigKey("log_retention_ms", "integer", aliases=("delete_retention_ms",))}
+    (finding,) = find_property_problems(WantedResource(cluster, None), cluster, known)
+    assert finding.message == "properties.delete_retention_ms is not a cluster property that these brokers accept"
+    assert finding.hint == "Did you mean log_retention_ms?"

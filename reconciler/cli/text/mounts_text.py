@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, make_line, make_plain_table, measure_width, to_plain_text
 from reconciler.cli.text.topics_text import format_time
-from reconciler.lifecycles import MigrationState
+from reconciler.lifecycles import MigrationState, is_in_progress
 from reconciler.resources.address import split_name
 from reconciler.runtime.text import format_bytes, format_count, pluralize
 
@@ -57,7 +57,7 @@ def _explain_no_topic(mounts: MountList) -> str:
         return f"No topic is {' or '.join(mounts.states)}."
     if not mounts.storages:
         return "No cluster of this workspace has object storage: nothing can be mounted."
-    return f"Nothing was ever detached in {', '.join(mounts.storages)}."
+    return f"No unmounted topic is in {', '.join(mounts.storages)}."
 
 
 def _build_cells(row: MountRow) -> tuple[str, ...]:
@@ -146,6 +146,8 @@ def _list_next_commands(underway: ClusterMigration) -> str:
         if verb in {"cancel", "delete"}
     ]
     texts = [f"{CONTINUE_COMMAND} continues it"] if underway.continues_in_run else []
+    if underway.migration.by_cluster and is_in_progress(underway.state):
+        texts = ["its cluster continues it by itself"]
     return ", ".join(texts + commands) or "nothing can be asked for"
 
 

@@ -10,7 +10,6 @@ from typing import Final
 from reconciler.cli.text.action_words import choose_action_mark, format_note, list_headlines, name_action
 from reconciler.cli.text.amounts import format_changes, format_field_change, format_field_name, is_nested
 from reconciler.cli.text.lines import Tone
-from reconciler.lifecycles import MigrationState
 from reconciler.planning.actions import (
     Action,
     Change,
@@ -21,7 +20,7 @@ from reconciler.planning.actions import (
     is_dangerous,
 )
 from reconciler.planning.plan import DriftFinding, Plan, PlanFinding, UnfinishedTransition
-from reconciler.resources.address import Address
+from reconciler.resources.address import Address, kind_of
 from reconciler.resources.mount import MIGRATING
 from reconciler.runtime.text import format_count, list_first
 
@@ -100,14 +99,10 @@ def format_drift_change(finding: DriftFinding) -> str:
 def format_waiting(wait: UnfinishedTransition) -> str:
     """Format an unfinished transition, and the command that completes it."""
     if wait.after is not None:
-        return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
+        return f"waits for {wait.after}: `apply` this one once `mount status` no longer lists that one"
     # Both clusters reject records during a reversal.
     shut = "takes no records until then, " if wait.rejects_writes else ""
-    if wait.state in {
-        MIGRATING,
-        MigrationState.PREPARED,
-        MigrationState.EXECUTED,
-    }:
+    if wait.state == MIGRATING or kind_of(wait.address) == "mounting":
         return f"{wait.state.lower()}: how far it is, and what finishes it: reconciler mount status"
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 

@@ -20,6 +20,7 @@ from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.planning.orders import MountOrder
 from reconciler.planning.resolve.limits import describe_unsupported
+from reconciler.planning.resolve.mount_sources import are_equal_locations
 from reconciler.providers.protocol import Scope, require_archives, require_migrations
 from reconciler.resources.address import (
     Address,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 MountVerb: TypeAlias = Literal["mount", "unmount"]
 
 _ANY: Final = "*"
+_SLASHES: Final = 2
+"""Slashes in a location."""
 _OWNED: Final = {"claimed": "it is being mounted on cluster {} as {}", "mounted": "it is mounted on cluster {} as {}"}
 
 
@@ -93,6 +96,8 @@ def migrate_topics(
     site = emergency.open_site()
     choice = _TopicChoice(emergency, site, request)
     orders = choice.build_orders()
+    unknown = [address for address, order in orders.items() if not is_dry_run and not order.source.location]
+    earlier = _list_detached_topics(site, unknown)
     result = OrderRun(
         emergency=emergency,
         site=site,
@@ -104,19 +109,37 @@ def migrate_topics(
     ).execute_orders()
     done = [address for address in orders if not is_dry_run and address not in result.failed]
     locations = {address: orders[address].source.location for address in done}
-    locations |= _find_detached_locations(site, [address for address in done if not locations[address]])
+    locations |= _find_detached_locations(site, [address for address in done if address in unknown], earlier)
     failed = {address: choice.explain_error(orders.get(address), error) for address, error in result.failed.items()}
     return replace(result, failed=failed, states={address: text for address, text in locations.items() if text})
 
 
-def _find_detached_locations(site: Site, topics: Collection[Address]) -> Mapping[Address, str]:
-    """Return the locations of unmounted topics whose names have only one."""
-    locations: dict[Address, list[str]] = {}
-    for cluster in {cluster_of(topic) or "" for topic in topics}:
-        for register in require_archives(site.providers[cluster]).list_mountable_topics():
-            if register.state == "detached":
-                locations.setdefault(address_of("topic", cluster, register.full_name), []).append(register.location)
-    return {topic: locations[topic][0] for topic in topics if len(locations.get(topic, ())) == 1}
+def _list_detached_topics(site: Site, topics: Collection[Address]) -> Mapping[tuple[str, str], Address]:
+    """Return original addresses by cluster and location of the detached topics of the clusters of `topics`."""
+    return {
+        (cluster, register.location): address_of("topic", cluster, register.full_name)
+        for cluster in {cluster_of(topic) or "" for topic in topics}
+        for register in require_archives(site.providers[cluster]).list_mountable_topics()
+        if register.state == "detached"
+    }
+
+
+def _find_detached_locations(
+    site: Site, topics: Collection[Address], earlier: Collection[tuple[str, str]]
+) -> Mapping[Address, str]:
+    """Return the locations of unmounted topics, by their names or as the only one that is new on their cluster.
+
+    A topic that was mounted under another name has its original name in object storage.
+    """
+    added = {place: name for place, name in _list_detached_topics(site, topics).items() if place not in earlier}
+    locations: dict[Address, str] = {}
+    for topic in topics:
+        others = [other for other in topics if cluster_of(other) == cluster_of(topic)]
+        candidates = {place: name for place, name in added.items() if place[0] == cluster_of(topic)}
+        named = [place for place, name in candidates.items() if name == topic or len(others) == len(candidates) == 1]
+        if len(named) == 1:
+            locations[topic] = named[0][1]
+    return locations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +155,11 @@ class _Candidate:
 
     def is_named_by(self, text: str) -> bool:
         place = address_of("topic", cluster_of(self.address) or "", self.location)
-        return matches_pattern(text, self.address) or matches_pattern(text, place)
+        if matches_pattern(text, self.address) or matches_pattern(text, place):
+            return True
+        location, is_here = full_name_of(Address(text)), cluster_of(Address(text)) == cluster_of(self.address)
+        are_locations = location.count("/") == self.location.count("/") == _SLASHES
+        return is_here and are_locations and are_equal_locations(location, self.location)
 
 
 @dataclass

@@ -113,7 +113,7 @@ class ClusterMigration:
     @property
     def continues_in_run(self) -> bool:
         """Whether the next `run` continues the migration."""
-        if self.migration.by_jobs:
+        if self.migration.by_jobs or self.migration.by_cluster:
             return False
         if self.migration.is_automatic:
             return self.state is not MigrationState.CANCELLED
@@ -187,8 +187,29 @@ def _read_migrations(
 
     migrations, lost = query_clusters(select_clusters(site, _to_names(cluster)), read_cluster)
     return tuple(
-        _replace_ids_in_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]
+        _replace_ids_in_waits(site, _add_mountings(site, underway))
+        for name in sorted(migrations)
+        for underway in migrations[name]
     ), lost
+
+
+def _add_mountings(site: Site, underway: ClusterMigration) -> ClusterMigration:
+    """Add the declared Mountings to a migration whose cluster does not know them."""
+    migration = underway.migration
+    if not migration.by_cluster:
+        return underway
+    state = "mounted" if migration.direction == "inbound" else "unmounted"
+    declared = [item.resource for item in site.desired.values() if isinstance(item.resource, Mounting)]
+    names = {
+        get_mounted_topic(mounting): full_name_of(mounting.address)
+        for mounting in declared
+        if mounting.spec.state == state
+    }
+    topics = (
+        replace(topic, mounting=names.get(address_of("topic", underway.cluster, topic.full_name)))
+        for topic in migration.topics
+    )
+    return replace(underway, migration=replace(migration, topics=tuple(topics)))
 
 
 def _replace_ids_in_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:

@@ -301,10 +301,11 @@ def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclu
     causes = {name: lost[name].message.removeprefix(f"cluster {name}: ") for name in names}
     what = "; ".join(causes[name] if is_one else f"{name}: {causes[name]}" for name in names)
     without = " ".join(f"--exclude '*/{name}/*'" for name in names)
-    hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
+    *others, last = dict.fromkeys(lost[name].hint for name in names)
+    hints = " ".join([*(f"{hint.removesuffix('.')}." for hint in others), last])
     return RetryableError(
         f"cannot read {'cluster' if is_one else 'clusters'} {', '.join(names)}: {what}",
-        hint=f"{hints} To continue without: {without}" if can_exclude else hints,
+        hint=f"{hints.removesuffix('.')}. To continue without: {without}" if can_exclude else hints,
     )
 
 
@@ -485,8 +486,9 @@ class _StorageIndex:
             for other_storage in [self._load_shared_storage(name)]
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
+        can_release = not self._seen.capabilities[mounting.cluster].object_storage
         return find_in_other_storages(mounting, storage.url, known) or build_missing_topic_error(
-            mounting, storage.url, self._find_mounting_to_unmount(mounting)
+            mounting, storage.url, self._find_mounting_to_unmount(mounting), can_release=can_release
         )
 
     def _find_old_address(self, mounting: Mounting) -> Address | None:

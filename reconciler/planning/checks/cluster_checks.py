@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.plan import FieldMark, PlanFinding, PlanInput
+from reconciler.planning.resolve.limits import check_replicas, find_named
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, urls_overlap
 from reconciler.resources.cluster_properties import (
@@ -21,7 +22,7 @@ from reconciler.resources.cluster_properties import (
     SECRET_KEY,
     read_property,
 )
-from reconciler.runtime.text import find_similar, format_suggestion
+from reconciler.runtime.text import format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation, WantedResource
@@ -156,11 +157,12 @@ _ALL_PERCENT: Final = 100
 
 _EMBEDDED_PROPERTY: Final = ("a property of an embedded cluster", "Remove it: properties have Redpanda's names.", 0.6)
 _BROKER_PROPERTY: Final = (
-    "a property that these brokers take while they run",
+    "a cluster property that these brokers accept",
     "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
     0.85,
 )
 """Noun, hint for unknown names, and similarity of suggestions."""
+_DEFAULT_REPLICAS: Final = "default_topic_replications"
 
 PropertyProblem = tuple[str, str, tuple[str, ...]]
 
@@ -172,6 +174,21 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
         if isinstance(wanted.resource, Cluster) and situation.can_plan(address):
             capabilities = situation.find_capabilities(wanted.resource.metadata.name)
             yield from find_property_problems(wanted, wanted.resource, capabilities.properties)
+            yield from _check_default_replicas(situation, wanted, wanted.resource)
+
+
+def _check_default_replicas(situation: Situation, wanted: WantedResource, cluster: Cluster) -> Iterator[PlanFinding]:
+    """Yield a changed default that no topic can be created with."""
+    seen, declared = situation.observed.get(cluster.address), cluster.spec.properties.get(_DEFAULT_REPLICAS, "")
+    live = seen.resource.spec.properties if seen is not None and isinstance(seen.resource, Cluster) else {}
+    if not declared.isdecimal() or declared == live.get(_DEFAULT_REPLICAS):
+        return
+    field = PROPERTIES + _DEFAULT_REPLICAS
+    capabilities = situation.find_capabilities(cluster.metadata.name)
+    for message, hint in check_replicas(int(declared), capabilities, f"spec.{field}"):
+        yield PlanFinding(
+            cluster.address, wanted.source, f"{field}: {message}", hint, (_mark_property(wanted, _DEFAULT_REPLICAS),)
+        )
 
 
 def find_property_problems(
@@ -182,9 +199,7 @@ def find_property_problems(
         return
     properties = cluster.spec.properties
     for message, hint, names in (
-        *_find_unknown_properties(
-            properties.keys() - known.keys(), sorted(known), has_brokers=cluster.spec.root is None
-        ),
+        *_find_unknown_properties(properties.keys() - known.keys(), known, has_brokers=cluster.spec.root is None),
         *(_find_contradictions(properties) if ENABLED in known else ()),
         *_check_storage_declared(cluster),
         *(_check_credentials(cluster) if ENABLED in known else ()),
@@ -194,7 +209,7 @@ def find_property_problems(
 
 
 def _find_unknown_properties(
-    names: AbstractSet[str], known: list[str], *, has_brokers: bool
+    names: AbstractSet[str], known: Mapping[str, ConfigKey], *, has_brokers: bool
 ) -> Iterator[PropertyProblem]:
     what, hint, likeness = _BROKER_PROPERTY if has_brokers else _EMBEDDED_PROPERTY
     for name in sorted(names):
@@ -202,7 +217,7 @@ def _find_unknown_properties(
             why, mend = MEANINGLESS[name]
             yield f"{PROPERTIES}{name} has no meaning on an embedded cluster: {why}", mend, (name,)
             continue
-        near = find_similar(name, known, likeness=likeness)
+        near = find_named(name, dict(sorted(known.items())), likeness)
         yield f"{PROPERTIES}{name} is not {what}", format_suggestion(near, otherwise=hint), (name,)
 
 

@@ -217,6 +217,9 @@ def _suggest_for_other_topic(topic: Address, location: str | None, situation: Si
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].topic.legacy is not None
     can_leave = is_tiered or situation.find_capabilities(cluster_of(topic) or "").mountings_by_jobs
+    if topic in situation.wanted and topic in situation.recorded and situation.exists_as_recorded(topic):
+        declared = situation.wanted[topic].source
+        return f"{where}. The other one is declared at {declared}: choose another name for the mount with `as`."
     archive = f", or archive it: reconciler topic unmount {topic}" if can_leave else ""
     return f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it{archive}"
 
@@ -272,7 +275,14 @@ def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 _FREE_STATES: Final = frozenset({None, TieringState.ENABLED.value, TieringState.DISABLED.value})
-_SWITCH_ON: Final = "Switch remote.write on (or give it a TieringPolicy), apply that, and let `reconciler run` upload."
+
+
+def _suggest_tiering(mounting: Mounting, situation: Situation) -> str:
+    is_by_run = situation.find_capabilities(mounting.cluster).is_maintained_by_run
+    then = (
+        "let `reconciler run` upload" if is_by_run else "plan again: its brokers upload the rest while they unmount it"
+    )
+    return f"Switch remote.write on (or give it a TieringPolicy), apply that, and {then}."
 
 
 def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -433,7 +443,7 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
         isinstance(seen.resource, Topic)
         and not read_present_switches(seen.resource, seen.topic.initial, situation).write
     ):
-        yield (f"topic {mounting.topic_name} is not tiered: remote.write is off", _SWITCH_ON)
+        yield (f"topic {mounting.topic_name} is not tiered: remote.write is off", _suggest_tiering(mounting, situation))
     elif (
         isinstance(seen.resource, Topic)
         and not read_present_switches(seen.resource, seen.topic.initial, situation).read
@@ -445,7 +455,10 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
     elif seen.state == TieringState.DISABLED.value or (
         seen.topic.legacy is None and not hides_locations(mounting.cluster, situation)
     ):
-        yield f"topic {mounting.topic_name} is not tiered: nothing of it is in object storage", _SWITCH_ON
+        yield (
+            f"topic {mounting.topic_name} is not tiered: nothing of it is in object storage",
+            _suggest_tiering(mounting, situation),
+        )
 
 
 def _is_mirror_kept(mirror: Address, situation: Situation) -> bool:

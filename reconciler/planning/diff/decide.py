@@ -44,7 +44,7 @@ from reconciler.planning.diff.moves import (
 from reconciler.planning.resolve.acting_configs import find_hidden_values
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.resolve.mount_sources import is_other_topic, is_unmounted
-from reconciler.planning.situation import STOPPED, Situation, as_mirror, find_taken_resources
+from reconciler.planning.situation import STOPPED, Situation, as_mirror, find_taken_resources, get_mounted_topic
 from reconciler.resources.address import Address, address_of, build_sort_key, full_name_of, kind_of, matches_pattern
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
@@ -246,6 +246,8 @@ def _is_unmanaged(address: Address, seen: Observed, situation: Situation) -> boo
         return False
     if isinstance(seen.resource, MirrorTopic):
         return not (_is_of_our_link(seen.resource, situation) or _is_made_by_link(seen.resource, situation))
+    if isinstance(seen.resource, Mounting):  # It may have the name of its topic, and the declared one another name.
+        return get_mounted_topic(seen.resource) not in situation.mountings_by_topic
     if kind_of(address) != "topic":
         return True
     mirror = situation.observed_mirrors.get(as_mirror(address))

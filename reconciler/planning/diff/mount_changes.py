@@ -244,7 +244,9 @@ def _decide_migration(
     ):
         machine = MOUNT if migration.spec.state == "mounted" else UNMOUNT
         legal = ", ".join(machine.list_legal_verbs(MigrationState(running))) or "nothing"
-        ends = "Wait until it is done, and plan again (`reconciler run` continues it)"
+        ends = "Wait until it is done, and plan again"
+        if situation.find_capabilities(mounting.cluster).is_maintained_by_run:
+            ends += " (`reconciler run` continues it)"
         if sides.before is not None and sides.before.is_by_hand:
             ends = f"To let it end: reconciler topic {machine.name} --finish {get_mounted_topic(migration)}"
         elif is_by_jobs:

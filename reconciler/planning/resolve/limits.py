@@ -16,13 +16,14 @@ from reconciler.resources.inventory import read_own_configs
 from reconciler.resources.mirror_link import matches_filter
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import find_similar, format_suggestion
+from reconciler.runtime.text import LIKENESS, find_similar, format_suggestion
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change
     from reconciler.planning.situation import Review, Situation
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
     from reconciler.resources.inventory import Capabilities, Observed
+    from reconciler.resources.kafka_configs import ConfigKey
     from reconciler.resources.mirror_link import MirrorLink, NameFilter
 
 
@@ -151,7 +152,7 @@ def check_topic(
     yield from check_partitions(spec.partitions, capabilities)
     # An existing topic keeps its replication factor while a broker is down.
     if seen is None and spec.replication_factor is not None:
-        yield from _check_replicas(spec.replication_factor, capabilities)
+        yield from check_replicas(spec.replication_factor, capabilities)
     if spec.acls and not capabilities.acls:
         yield describe_unsupported(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
@@ -208,9 +209,16 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
             if not is_harmless(key, configs[key], default):
                 yield describe_unsupported(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
         elif key not in known:
-            near = [name for name in known if key.endswith(f".{name}")] or find_similar(key, known)
-            hint = format_suggestion(near, otherwise="Remove it.")
-            yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
+            why = capabilities.lacks.get(CONFIGS + key)
+            near = [name for name in known if key.endswith(f".{name}")] or find_named(key, known)
+            hint = "Remove it, or upgrade the cluster." if why else format_suggestion(near, otherwise="Remove it.")
+            message = f"configs.{key} is not a config of platform {capabilities.platform}"
+            yield f"{message}: {why}" if why else message, hint
+
+
+def find_named(name: str, known: Mapping[str, ConfigKey], likeness: float = LIKENESS) -> list[str]:
+    """Return the config or property with this alias, otherwise the one with the most similar name."""
+    return [key for key in known if name in known[key].aliases][:1] or find_similar(name, known, likeness=likeness)
 
 
 def read_storage_mode(declared: Mapping[str, str], capabilities: Capabilities, seen: Observed | None) -> str:
@@ -318,7 +326,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
         elif change.path == "replicationFactor" and not capabilities.replication_change:
             yield describe_unsupported(capabilities, f"change the replication factor of a topic ({before} → {after})")
         elif change.path == "replicationFactor" and isinstance(after, int):
-            yield from _check_replicas(after, capabilities)
+            yield from check_replicas(after, capabilities)
         elif change.path == f"configs.{RECOVERY}" and after == "true":
             yield (
                 f"it exists already, and {RECOVERY} works only when a topic is created: nothing would be recovered",
@@ -355,16 +363,19 @@ def _is_second_half(change: Change, capabilities: Capabilities) -> bool:
     return is_both and "mode-change" in capabilities.mirrors.features
 
 
-def _check_replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+def check_replicas(
+    wanted: int, capabilities: Capabilities, field: str = "spec.replicationFactor"
+) -> Iterator[tuple[str, str]]:
+    """Yield a replication factor that a platform does not permit. `field` is where it is declared."""
     factors = capabilities.replication_factors
     if wanted > factors[-1]:
         why = capabilities.lacks.get("replication_factors")
         most = f"{factors[-1]}{f': {why}' if why else ''}"
-        yield f"replication factor {wanted} is more than {most}", "Lower spec.replicationFactor."
+        yield f"replication factor {wanted} is more than {most}", f"Lower {field}."
     elif wanted not in factors:
         possible = ", ".join(map(str, factors))
         message = f"replication factor {wanted} is not one that platform {capabilities.platform} permits: {possible}"
-        yield message, f"Set spec.replicationFactor to {min(factors, key=lambda factor: (factor < wanted, factor))}."
+        yield message, f"Set {field} to {min(factors, key=lambda factor: (factor < wanted, factor))}."
 
 
 def _suggest_fewer(before: int, after: int, capabilities: Capabilities) -> str:

@@ -158,16 +158,24 @@ def get_source_name(mounting: Mounting) -> str:
     return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
 
 
-def build_missing_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for an unknown topic. `leaves_by` is a Mounting that will unmount it."""
+def build_missing_topic_error(
+    mounting: Mounting, url: str, leaves_by: Address | None = None, *, can_release: bool = True
+) -> UserError:
+    """Return the error for an unknown topic.
+
+    `leaves_by` is a Mounting that will unmount it. `can_release` is whether the platform has `mount release`.
+    """
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
+        release = (
+            "Where it is not, its register is lost; whose it is says: "
+            f"reconciler mount release {source} --owner {owner}"
+        )
         return UserError(
             f"no unmounted topic is at {source} in {url}",
             hint=f"{_LIST_HINT}. A topic that was never unmounted belongs to the cluster that created it, {owner}: "
-            f"unmount it there. Where it is not, its register is lost; whose it is says: "
-            f"reconciler mount release {source} --owner {owner}",
+            f"unmount it there. {release if can_release else 'If that cluster is lost, restore it first.'}",
         )
     message = f"no unmounted topic {get_source_name(mounting)} is in {url}"
     if leaves_by is not None:

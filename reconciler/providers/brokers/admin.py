@@ -35,6 +35,7 @@ from reconciler.resources.acls import ACLS, to_rule_fields
 from reconciler.resources.address import cluster_of
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.runtime.retry import pause
+from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
@@ -54,7 +55,7 @@ def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
         seen = client.read_topics(left)
         return [name for name in left if name not in seen or seen[name].error or not seen[name].is_led]
 
-    _wait_until_empty(find_missing, names, "new topics do not show")
+    _wait_until_empty(find_missing, names, "brokers do not list", "new topic")
 
 
 def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
@@ -64,7 +65,7 @@ def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
         seen = client.read_topics(names)
         return [name for name in names if name in seen and not seen[name].error and seen[name].id == ids[name]]
 
-    _wait_until_empty(find_existing, sorted(ids), "deleted topics still show")
+    _wait_until_empty(find_existing, sorted(ids), "brokers still list", "deleted topic")
 
 
 def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
@@ -82,7 +83,7 @@ def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) ->
             and not _shows_change(wanted[name], seen[name], configs.get(name), tells_own=client.dialect.tells_own)
         ]
 
-    _wait_until_empty(find_outdated, sorted(wanted), "changed topics still show what they had")
+    _wait_until_empty(find_outdated, sorted(wanted), "brokers still show the old values of", "changed topic")
 
 
 def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
@@ -94,9 +95,8 @@ def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]
         current = set(read_bindings(client)[0])
         return [] if created <= current and not deleted & current else list(names)
 
-    _wait_until_empty(
-        find_pending, sorted({change.name for change in changes}), "brokers still report other access rules"
-    )
+    names = sorted({change.name for change in changes})
+    _wait_until_empty(find_pending, names, "brokers still report other access rules of", "resource")
 
 
 def _shows_change(
@@ -128,13 +128,15 @@ def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> boo
     return left.keys() == right.keys() and all(is_equal_config(key, value, right[key]) for key, value in left.items())
 
 
-def _wait_until_empty(find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
+def _wait_until_empty(
+    find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], problem: str, noun: str
+) -> None:
     """Wait until `find_remaining` returns no names. Each name that disappears extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = find_remaining(names) if names else []
     while left:
         if time.monotonic() > deadline:
-            message = f"{len(left)} {words} after {_PATIENCE_S:.0f} s, such as {left[0]}"
+            message = f"{problem} {pluralize(len(left), noun)} after {_PATIENCE_S:.0f} s, such as {left[0]}"
             raise RetryableError(message, hint="The brokers lag behind their controller: plan again.")
         pause(wait)
         began, before = time.monotonic(), len(left)

@@ -19,6 +19,7 @@ from reconciler.resources.redpanda_configs import (
     PROPERTY_OF,
     REDPANDA_INTERNAL,
     WIRE_NAMES,
+    list_later_configs,
     redpanda_configs,
 )
 
@@ -80,6 +81,7 @@ def read_capabilities(
     needing = ("mountings", "cluster_properties") if admin.outage else ("tiering", "untiering", "mountings")
     missing = {} if why is None else dict.fromkeys(needing, why)
     mirrors, links_missing = _choose_mirrors(admin)
+    later = {} if admin.outage else {CONFIGS + name: why for name, why in list_later_configs(admin.version).items()}
     return replace(
         shared,
         tiering="tiering" not in missing,
@@ -87,7 +89,7 @@ def read_capabilities(
         mountings="mountings" not in missing,
         cluster_properties="cluster_properties" not in missing,
         mirrors=mirrors,
-        lacks={**shared.lacks, **missing, **links_missing},
+        lacks={**shared.lacks, **missing, **links_missing, **later},
         configs=configs,
         replication_factors=odd or shared.replication_factors,
         object_storage=admin.object_storage(),
@@ -134,4 +136,6 @@ def _read_property_keys(schema: Mapping[str, Mapping[str, Any]]) -> Iterator[tup
         values = tuple(map(str, entry.get("enum_values") or ()))
         if values and kind == "string":
             kind = "enum"
-        yield name, ConfigKey(name, kind, values=values, description=str(entry.get("description", "")))
+        aliases = tuple(map(str, entry.get("aliases") or ()))
+        description = str(entry.get("description", ""))
+        yield name, ConfigKey(name, kind, values=values, description=description, aliases=aliases)

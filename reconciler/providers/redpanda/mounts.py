@@ -443,7 +443,7 @@ class RedpandaMigrations:
 
     def _release_error(self, location: str, owner: str) -> UserError:
         message = f"{location} belongs to cluster {owner}, and Redpanda releases no topic of another cluster"
-        return UserError(message, hint="Restore that cluster, or recover the topic with recoverFrom.")
+        return UserError(message, hint="Restore that cluster, and unmount the topic there.")
 
     def _to_migration(self, task: MountTask) -> Migration:
         if task.state not in set(MigrationState):
@@ -454,7 +454,12 @@ class RedpandaMigrations:
         )
         direction: Direction = "inbound" if task.is_mount else "outbound"
         return Migration(
-            id=task.id, direction=direction, state=task.state, topics=topics, created_ms=task.created_ms or 0
+            id=task.id,
+            direction=direction,
+            state=task.state,
+            topics=topics,
+            created_ms=task.created_ms or 0,
+            by_cluster=True,
         )
 
 

@@ -50,6 +50,7 @@ class RedpandaProvider(BrokersProvider):
         super().__init__(declared, edge, DIALECT)
         self._admin = AdminClient(declared, edge)
         self._facts = AdminFacts(self._admin)
+        self._warned_outage: str | None = None
 
     def identify(self) -> ClusterIdentity:
         """Check the version, and that both APIs belong to one cluster; return its identity.
@@ -61,7 +62,9 @@ class RedpandaProvider(BrokersProvider):
         _ = self._facts.version
         identity = super().identify()
         if self._facts.outage is not None:
-            self._edge.warn(f"{self._facts.outage}. Topics are planned without it; properties and mounts need it.")
+            if self._facts.outage != self._warned_outage:
+                self._edge.warn(f"{self._facts.outage}. Topics are planned without it; properties and mounts need it.")
+            self._warned_outage = self._facts.outage
             return identity
         uuid = self._admin.read_uuid()
         if identity.cluster_id.removeprefix(ID_PREFIX) != uuid:

@@ -15,7 +15,10 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
-from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, UserError
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.mounts_text import format_migration
+from reconciler.errors import LeaseError, NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
 from reconciler.operations.clusters.mounts import change_migration, list_mounts, read_mount_status
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.imports import ImportOptions, import_files
@@ -30,11 +33,13 @@ from reconciler.providers.redpanda.capabilities import DIALECT
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import TopicMove, TopicMover
 from reconciler.providers.registry import open_provider
+from reconciler.resources.address import Address
 from reconciler.resources.cluster import AdminSpec
 from tests.contracts.names import own
 from tests.contracts.providers import apply, create, done, topic
 from tests.contracts.redpanda import SECRETS, declared_on_redpanda, empty
 from tests.servers.certificates import Authority
+from tests.servers.ports import free_ports
 from tests.servers.redpandaexternal import EXTERNAL
 
 if TYPE_CHECKING:
@@ -267,6 +272,21 @@ def test_a_config_that_is_ignored_at_creation_is_told(desk: Desk) -> None:
     assert outcome.error.message == f"topic {own('odd')} was created, and its brokers ignored min.insync.replicas"
 
 
+def test_names_of_other_versions_and_aliases_are_explained(desk: Desk) -> None:
+    properties = {"delete_retention_ms": "3600000", "default_topic_replications": "2"}
+    desk.declare(orders(**{MODE: "tiered", "delete_retention_ms": "3600000"}), properties=properties)
+    problems = {f"{error.message}. {error.hint}" for error in desk.bench.plan().plan.errors}
+    platform, replicas = "is not a config of platform redpanda", "properties.default_topic_replications"
+    unknown = "is not a cluster property that these brokers accept"
+    factor = "replication factor 2 is not one that platform redpanda permits: 1, 3"
+    assert problems == {
+        f"configs.{MODE} {platform}: it exists from Redpanda 26.1. Remove it, or upgrade the cluster.",
+        f"configs.delete_retention_ms {platform}. Did you mean retention.ms?",
+        f"properties.delete_retention_ms {unknown}. Did you mean log_retention_ms?",
+        f"{replicas}: {factor}. Set spec.{replicas} to 3.",
+    }
+
+
 @pytest.mark.fact("F-R-211")
 def test_a_storage_mode_is_applied_kept_when_it_is_no_longer_declared(
     bench: Bench, start_redpanda: Callable[..., Redpanda]
@@ -496,6 +516,19 @@ def test_a_migration_is_shown_cancelled_and_its_record_deleted_by_its_id(desk: D
     assert passed.verdict is None
 
 
+@pytest.mark.emulated("moves migrations by steps")
+def test_a_mount_under_another_name_is_that_of_its_mounting_and_continues_by_itself(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    desk.apply()
+    desk.declare(mounting("mounted", **{"as": own("again")}))
+    desk.server.faults.pace = "told"
+    desk.admin.mount({own("again"): desk.detached[-1]})
+    assert desk.bench.plan().plan.unmanaged == ()
+    (seen,) = read_mount_status(SiteOptions(invocation=desk.bench.invocation, select=Select())).migrations
+    assert [topic.mounting for topic in seen.migration.topics] == [ORDERS]
+    assert "next: its cluster continues it by itself, `reconciler mount delete" in to_plain_text(format_migration(seen))
+
+
 def test_an_unmount_records_the_location_of_its_own_topic(desk: Desk) -> None:
     for records in (5, 2):
         desk.detach("orders", records)
@@ -519,6 +552,26 @@ def test_a_mount_by_a_bare_name_is_listed(desk: Desk) -> None:
     desk.admin.mount({own("again"): ORDERS})
     reach = SiteOptions(invocation=desk.bench.invocation, select=Select())
     assert {row.location for row in list_mounts(reach, ["west"]).rows} == {ORDERS, *desk.detached}
+
+
+def test_a_command_mounts_by_a_location_in_capitals_and_says_where_an_alias_was_unmounted(desk: Desk) -> None:
+    desk.detach("orders", 1)
+    desk.apply()
+    location, again = desk.detached[-1], Address(f"topic/west/{own('again')}")
+    name, uuid, revision = location.split("/")
+    mount = MountRequest(verb="mount", texts=[f"topic/west/{name}/{uuid.upper()}/{revision}"], to=own("again"))
+    assert migrate_topics(desk.bench.acting("topic mount"), mount, confirm=lambda _: True).verdict is None
+    unmount = MountRequest(verb="unmount", texts=[again])
+    assert migrate_topics(desk.bench.acting("topic unmount"), unmount, confirm=lambda _: True).states == {
+        again: location
+    }
+
+
+def test_an_unknown_location_is_refused_without_a_command_that_redpanda_lacks(desk: Desk) -> None:
+    uuid = "00000000-0000-4000-8000-000000000000"
+    desk.declare(mounting("mounted", source=f"{ORDERS}/{uuid}/7"))
+    (problem,) = desk.bench.plan().plan.errors
+    assert problem.hint.endswith(f"created it, {uuid}: unmount it there. If that cluster is lost, restore it first.")
 
 
 @pytest.mark.fact("F-R-205")
@@ -639,6 +692,23 @@ def test_topics_go_on_without_the_admin_api_and_what_needs_it_says_why(desk: Des
     assert problems.keys() == {"cluster/west", "mounting/west/payments"}
     assert all("Admin API" in message and "503: Service unavailable" in message for message in problems.values())
     assert any("Topics are planned without it" in warning for warning in desk.bench.warned)
+
+
+@pytest.mark.emulated("injects a fault")
+def test_an_outage_of_the_admin_api_is_warned_of_once_by_a_command(desk: Desk) -> None:
+    connection = cast("RedpandaConnection", desk.cluster.spec.connection).model_copy(update={"admin_timeout": 1000})
+    desk.declare(redpanda=connection.model_dump(by_alias=True, exclude_none=True))
+    desk.server.faults.add("status", path="/v1", status=503, message="Service unavailable", times=10_000)
+    assert list_mounts(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["west"]).verdict is not None
+    assert len([text for text in desk.bench.warned if "Service unavailable" in text]) == 1
+
+
+def test_addresses_that_refuse_connections_are_not_tried_for_the_whole_timeout(desk: Desk) -> None:
+    closed = [f"http://127.0.0.1:{port}" for port in free_ports(2)]
+    began = time.monotonic()
+    with pytest.raises(RetryableError, match="Connection refused"):
+        AdminClient(reached(desk.cluster, admin_urls=closed, admin_timeout=60_000), desk.edge).list_nodes()
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.emulated("injects a fault")
