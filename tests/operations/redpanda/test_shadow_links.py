@@ -129,7 +129,6 @@ def test_filters_groups_rules_and_start_come_back_as_declared(pair: Pair) -> Non
     pair.apply(link([pair.orders]))
 
 
-@pytest.mark.fact("F-R-210")
 def test_a_link_of_another_tool_is_adopted_with_its_failed_over_topics(pair: Pair) -> None:
     clicks = f"{pair.prefix}-clicks"
     pair.create(pair.orders, clicks)
