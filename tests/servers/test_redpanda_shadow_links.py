@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -47,9 +47,10 @@ FILTERS = f"configurations.{TOPICS}.autoCreateShadowTopicFilters"
 
 
 @pytest.fixture
-def shadow(redpanda: Redpanda) -> Redpanda:
+def shadow(redpanda: Redpanda) -> Iterator[Redpanda]:
     assert not redpanda.cluster.write(ENABLED, [])
-    return redpanda
+    yield redpanda
+    redpanda.cluster.write({}, [*ENABLED])
 
 
 @pytest.fixture
@@ -259,6 +260,8 @@ def test_a_link_is_refused_with_the_code_of_its_fault(
         {TOPICS: {"autoCreateShadowTopicFilters": [{"name": "a"}]}},
         {TOPICS: {"syncedShadowTopicProperties": ["redpanda.storage.mode"]}},
         {"clientOptions": {"bootstrapServers": []}},
+        {"clientOptions": {"authenticationConfiguration": {"scramConfiguration": {"username": "a", "password": "b"}}}},
+        {TOPICS: {"startAtTimestamp": "yesterday"}},
         {OFFSETS: {"interval": 30}},
     ):
         bad = options(source, kafka_prefix, **group)
@@ -299,6 +302,8 @@ def test_a_link_fails_over_in_batches_and_is_deleted_then(
     assert {topic["status"]["state"] for topic in topics} == {"SHADOW_TOPIC_STATE_FAILING_OVER"}
     ended = ["FAULTED", "FAILING_OVER", "FAILED_OVER", "FAILED_OVER"]
     until(lambda: [state_of(shadow, name) for name in names] == ended, shadow)
+    again = refused(shadow, "FailOver", name="link", shadowTopicName=names[2])
+    assert again == (400, "invalid_argument")
     assert failure_of_a_write(shadow, names[1]) == "POLICY_VIOLATION"
     assert refused(shadow, "DeleteShadowLink", name="link") == (400, "failed_precondition")
     ask(shadow, "DeleteShadowLink", name="link", force=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import datetime as dt
 import hashlib
 import re
 import time
@@ -14,6 +15,7 @@ from tests.servers.redpanda.cluster import load_table
 
 TABLE: Final = load_table("shadow_links.yaml")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_ADDRESS: Final = re.compile(r".+:\d+")
 _SNAKE: Final = re.compile("_([a-z])")
 
 Options = dict[str, Any]
@@ -43,7 +45,18 @@ def to_camel(document: Any) -> Any:
 def read_options(document: Options, version: tuple[int, int]) -> Options:
     """Return the configurations with all defaults; unknown keys are ignored, as Redpanda does."""
     groups = _list_groups(version)
+    if not isinstance(document, dict) or not all(isinstance(document.get(group) or {}, dict) for group in groups):
+        raise ConnectError("invalid_argument", "invalid request input")
     return {group: _read_group(group, defaults, document.get(group) or {}) for group, defaults in groups.items()}
+
+
+def read_milliseconds(timestamp: str) -> int:
+    """Return a timestamp as Kafka has it."""
+    try:
+        moment = dt.datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", timestamp))
+    except ValueError as error:
+        raise ConnectError("invalid_argument", "invalid request input") from error
+    return int(moment.timestamp() * 1000)
 
 
 def change_options(old: Options, new: Options, mask: str, version: tuple[int, int]) -> Options:
@@ -73,11 +86,15 @@ def change_options(old: Options, new: Options, mask: str, version: tuple[int, in
 
 def check_options(options: Options) -> None:
     """Raise `invalid_argument` for options that no link may have."""
-    if not options["clientOptions"]["bootstrapServers"]:
-        raise ConnectError("invalid_argument", "Bootstrap servers are empty")
-    for login in options["clientOptions"].get("authenticationConfiguration", {}).values():
-        if not login.get("username") or not login.get("password"):
-            raise ConnectError("invalid_argument", "SCRAM configuration is invalid: username or password is empty")
+    client = options["clientOptions"]
+    if not client["bootstrapServers"] or not all(_ADDRESS.fullmatch(server) for server in client["bootstrapServers"]):
+        raise ConnectError("invalid_argument", f"Bootstrap servers are invalid: {client['bootstrapServers']}")
+    for kind, login in client.get("authenticationConfiguration", {}).items():
+        is_known = kind == "plainConfiguration" or login.get("scramMechanism") in TABLE["mechanisms"]
+        if not is_known or not login.get("username") or not login.get("password"):
+            raise ConnectError("invalid_argument", "SCRAM configuration is invalid")
+    if timestamp := options["topicMetadataSyncOptions"].get("startAtTimestamp"):
+        read_milliseconds(timestamp)
     for name, group in TABLE["filters"].items():
         for row in options.get(group, {}).get(name, ()):
             if row.get("patternType") not in TABLE["patterns"] or row.get("filterType") not in TABLE["choices"]:
@@ -195,7 +212,7 @@ def _keep_secrets(old: Options, new: Options) -> None:
         same = before.get(kind, {})
         if not login.get("password") and login.get("username"):
             login["password"] = same.get("password", "")
-        if login["password"] == same.get("password"):
+        if login.get("password") and login["password"] == same.get("password"):
             login["passwordSetAt"] = same["passwordSetAt"]
     pem, old_pem = (each.get("tlsSettings", {}).get("tlsPemSettings", {}) for each in (new, old))
     if pem.get("cert") and not pem.get("key"):

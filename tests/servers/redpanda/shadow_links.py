@@ -6,7 +6,6 @@ their offsets; markers and aborted records leave gaps. A topic with a gap that c
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import threading
 import time
@@ -34,6 +33,7 @@ from tests.servers.redpanda.link_options import (
     format_now,
     is_selected,
     list_properties,
+    read_milliseconds,
     read_options,
     show_options,
     to_acl_filter,
@@ -43,7 +43,7 @@ from tests.servers.redpanda.reader import EARLIEST, LATEST, ClusterReader, Parti
 from tests.servers.redpanda.topics import DELETE_RETENTION, REPLICATION, TopicStore
 from tests.servers.redpanda.wire import BrokerConnection
 
-_TICK_SECONDS: Final = 0.1
+_TICK_SECONDS: Final = 0.2
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _FINISHED: Final = ("FAILED_OVER", "PROMOTED")
 """States of topics that clients may write to and change."""
@@ -219,7 +219,7 @@ class ShadowLinks:
         topics = [self._find_topic(link, name)] if name else link.list_topics("ACTIVE")
         for topic in topics:
             if topic.state != "ACTIVE":
-                raise ConnectError("internal", f"Shadow topic {name} is {topic.state} and cannot fail over")
+                raise ConnectError("invalid_argument", f"Shadow topic {name} is {topic.state} and cannot fail over")
             fault = self._faults.take(LINK, f"failover/{topic.name}/")
             topic.fails = fault is not None and fault.kind == "fails"
             topic.due = time.monotonic() + (fault.seconds if fault and not topic.fails else 0)
@@ -367,8 +367,7 @@ class ShadowLinks:
             return ends
         if "startAtTimestamp" not in options:
             return {}
-        moment = dt.datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", options["startAtTimestamp"]))
-        offsets = source.list_offsets(partitions, int(moment.timestamp() * 1000))
+        offsets = source.list_offsets(partitions, read_milliseconds(options["startAtTimestamp"]))
         return {key: offset if offset >= 0 else ends[key] for key, offset in offsets.items()}
 
     def _compare(self, link: ShadowLink, source: ClusterReader, own: ClusterReader, broker: BrokerConnection) -> None:

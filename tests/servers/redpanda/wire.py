@@ -100,10 +100,10 @@ class BrokerConnection(AbstractContextManager["BrokerConnection"]):
 
     def commit(self, group: str, commits: Iterable[tuple[str, int, int]]) -> bool:
         """Commit offsets for a group without members; return whether all were."""
-        rows = [
-            {"name": name, "partitions": [{"partition_index": number, "committed_offset": offset}]}
-            for name, number, offset in commits
-        ]
+        topics: dict[str, list[dict[str, int]]] = {}
+        for name, number, offset in commits:
+            topics.setdefault(name, []).append({"partition_index": number, "committed_offset": offset})
+        rows = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
         self.ask("FindCoordinator", 2, key=group, key_type=0)
         member = {"generation_id_or_member_epoch": -1, "member_id": ""}
         answer = self.ask("OffsetCommit", 7, group_id=group, **member, topics=rows)
