@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
-from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
+from reconciler.planning.fields import CONFIGS, KEEP_DIVERGED, canonicalize_field
 from reconciler.providers.brokers.client import KafkaClient
-from reconciler.providers.brokers.cluster_facts import ClusterFacts
+from reconciler.providers.brokers.cluster_facts import BY_JOBS, ClusterFacts
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.brokers.translate import KAFKA as DIALECT
 from reconciler.providers.brokers.translate import OWN, ConfigState
 from reconciler.resources.acls import OPERATIONS
-from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
+from reconciler.resources.inventory import AccessControl, Capabilities
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, build_kafka_catalog
 
 if TYPE_CHECKING:
@@ -68,11 +68,10 @@ KAFKA: Final = Capabilities(
     mountings=True,
     mountings_by_jobs=True,
     copy_move=True,
-    mirrors=MirrorSupport(
-        by_jobs=True,
-        roles=frozenset({"mirroring", "paused", "promoted", "failed-over", "reversed"}),
-        features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
-        read_only=False,
+    mirrors=replace(
+        BY_JOBS,
+        roles=BY_JOBS.roles | {"reversed"},
+        features=BY_JOBS.features | {KEEP_DIVERGED, "bidirectional-mode", "mode-change"},
     ),
     acls=True,
     access=AccessControl(hosts_are_addresses=True, denies_are_final=True, operations=OPERATIONS),

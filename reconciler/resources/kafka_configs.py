@@ -29,6 +29,8 @@ class ConfigKey:
     """Whether the config, once set, can be changed and not removed."""
     is_unreported: bool = False
     """Whether brokers accept it only at a topic's creation and never report it."""
+    is_untiered: bool = False
+    """Whether brokers refuse it on topics in tiered storage."""
 
 
 # Topic configs as documented by Apache Kafka 3.9 to 4.4.

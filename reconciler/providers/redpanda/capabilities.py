@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.planning.fields import CONFIGS, canonicalize_field
+from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.translate import OWN, ConfigState, Dialect
 from reconciler.providers.redpanda.admin_facts import FLOOR
 from reconciler.providers.redpanda.properties import format_property
@@ -33,12 +34,16 @@ DIALECT: Final = Dialect(
     config_names=WIRE_NAMES,
     unreported=frozenset(name for name, key in redpanda_configs((), FLOOR).items() if key.is_unreported),
     fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
+    has_odd_replicas=True,
+    # Brokers that tier topics by default refuse a time for tombstones; without it they stay.
+    ledger_configs={"delete.retention.ms": "-1"},
 )
 REDPANDA: Final = Capabilities(
     platform=DIALECT.platform,
     namespaces_are_rules=True,
     tiering_words="directions",
     tells_own=DIALECT.tells_own,
+    mirrors=BY_JOBS,
     acls=True,
     access=AccessControl(denies_are_final=True, operations=OPERATIONS),
     quotas=True,
