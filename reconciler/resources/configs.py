@@ -148,6 +148,20 @@ def canonicalize_value(key: str, value: object, catalog: Mapping[str, ConfigKey]
             return _check_reference(_to_single_text(value))
 
 
+def fit_value(key: ConfigKey, value: str) -> str | None:
+    """Return a config's value of another platform as a platform with this key takes it.
+
+    A number above the maximum becomes the maximum. `None` stands for a number below the minimum, such as an unlimited
+    -1 where brokers know no such value.
+    """
+    if key.type not in {"duration", "size", "integer"} or value in key.values:
+        return value
+    number = int(value)
+    if key.minimum is not None and number < key.minimum:
+        return None
+    return value if key.maximum is None else str(min(number, int(key.maximum)))
+
+
 def explain_refused_value(value: str, error: ValueError) -> str:
     """Explain why `canonicalize_value` rejected a value."""
     reason = str(error)

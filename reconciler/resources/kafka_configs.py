@@ -31,6 +31,8 @@ class ConfigKey:
     """Whether brokers accept it only at a topic's creation and never report it."""
     aliases: tuple[str, ...] = ()
     """Other names for which hints suggest this one."""
+    is_untiered: bool = False
+    """Whether brokers refuse it on topics in tiered storage."""
 
 
 # Topic configs as documented by Apache Kafka 3.9 to 4.4.

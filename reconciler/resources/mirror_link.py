@@ -34,7 +34,7 @@ from reconciler.runtime.text import pluralize
 AUDIT_LOG: Final = "confluent-audit-log-events"
 SCHEMAS: Final = "_schemas"
 TIMESTAMPS: Final = "__consumer_timestamps"
-_CONFLUENT_PREFIXES: Final = ("_confluent", "__confluent")
+_PLATFORM_PREFIXES: Final = ("_confluent", "__confluent", "_redpanda", "__redpanda")
 _TOOL_PREFIXES: Final = ("__", "mm2-")
 _TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
 """Suffixes of MirrorMaker's topics, which also have the name `heartbeats`."""
@@ -56,7 +56,7 @@ def matches_filter(name_filter: NameFilter, name: str) -> bool:
 def is_never_mirrored(full_name: str) -> bool:
     """Return whether a topic is internal to the platform, or its audit log."""
     name = split_name(full_name)[1]
-    return is_internal(name) or name.startswith(_CONFLUENT_PREFIXES) or name in {AUDIT_LOG, TIMESTAMPS}
+    return is_internal(name) or name.startswith(_PLATFORM_PREFIXES) or name in {AUDIT_LOG, TIMESTAMPS}
 
 
 def is_never_auto_created(full_name: str) -> bool:
@@ -102,6 +102,10 @@ SYNCED_BY_DEFAULT: Final = (
 NEVER_SYNCED: Final = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
+    "redpanda.leaders.preference",
+    "redpanda.storage.mode",
+    "redpanda.storage.mode.impl",
+    "redpanda.virtual.cluster.id",
     "replication.factor",
 )
 """Configs of the destination, which are never synced."""

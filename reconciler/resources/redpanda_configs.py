@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from reconciler.resources.configs import STORAGE_MODE, TIERING_CONFIGS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, LEDGER, ConfigKey
@@ -28,6 +28,8 @@ _LIKE_KAFKA: Final = (
     "delete.retention.ms",
     "flush.ms",
     "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
     "message.timestamp.type",
     "retention.bytes",
     "retention.ms",
@@ -80,6 +82,21 @@ _SINCE_26_1: Final = (
     *(KAFKA_CONFIGS[key] for key in ("max.compaction.lag.ms", "min.cleanable.dirty.ratio", "min.compaction.lag.ms")),
 )
 
+LONGEST_MS: Final = (2**63 - 1) // 1_000_000
+"""Longest duration, because brokers count nanoseconds: they store it instead of a longer one."""
+_DURATION: Final[Mapping[str, Any]] = {"maximum": LONGEST_MS}
+_ENDLESS: Final = {**_DURATION, "default": str(LONGEST_MS)}
+_DIFFERENT: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "delete.retention.ms": {"minimum": -1, "is_untiered": True},
+        "max.compaction.lag.ms": _ENDLESS,
+        "message.timestamp.after.max.ms": _DURATION,
+        "message.timestamp.before.max.ms": _ENDLESS,
+        "min.compaction.lag.ms": _DURATION,
+    }
+)
+"""What differs from Kafka's config of the same name. -1 as `delete.retention.ms` keeps tombstones for ever."""
+
 REDPANDA_INTERNAL: Final = (
     "__consumer_offsets",
     "__transaction_state",
@@ -127,7 +144,9 @@ def redpanda_configs(listed: Collection[str], version: tuple[int, int]) -> Mappi
     others = {name: KAFKA_CONFIGS.get(name, ConfigKey(name, "string")) for name in listed if name not in catalog}
     configs = {**catalog, **others}
     return {
-        name: replace(key, storage_modes=_MODES.get(name), aliases=PROPERTY_OF.get(name, ()))
+        name: replace(
+            key, storage_modes=_MODES.get(name), aliases=PROPERTY_OF.get(name, ()), **_DIFFERENT.get(name, {})
+        )
         for name, key in sorted(configs.items())
     }
 

@@ -21,6 +21,7 @@ from tests.operations.stage import rounds
 from tests.providers.brokers.links.linked import EAST, OPENED, WEST, Linked
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import forget_links
+from tests.servers.redpanda.server import Redpanda
 
 FIRST = [f"0-{number}" for number in range(10)]
 """What the source has, and the mirror, at the beginning."""
@@ -82,8 +83,8 @@ class OfEmbedded:
 
 
 @dataclass
-class OfKafka:
-    """Both on Kafka: the mirror has other offsets than its source."""
+class OfBrokers:
+    """Both on Kafka or Redpanda: the mirror has other offsets than its source."""
 
     linked: Linked
     at: list[int]
@@ -120,22 +121,25 @@ class OfKafka:
 Make = Callable[..., Pair]
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.thorough)])
+ON_REDPANDA = pytest.param("redpanda_server", marks=[pytest.mark.thorough, pytest.mark.xdist_group("redpanda")])
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka_broker", marks=pytest.mark.thorough), ON_REDPANDA])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     if request.param == "embedded":
         yield lambda **spec: OfEmbedded(mirrored(**spec))
         return
-    broker: Kafka = request.getfixturevalue("kafka_broker")
+    broker: Kafka | Redpanda = request.getfixturevalue(request.param)
 
-    def on_kafka(**spec: Any) -> Pair:
-        pair = OfKafka(Linked.of(broker, request.getfixturevalue("kafka_prefix"), 1, **spec), [])
+    def on_brokers(**spec: Any) -> Pair:
+        pair = OfBrokers(Linked.of(broker, request.getfixturevalue("kafka_prefix"), 1, **spec), [])
         pair.linked.make_mirror()
         pair.produce(*FIRST[:4])
         pair.produce(*FIRST[4:])
         pair.copy()
         return pair
 
-    yield on_kafka
+    yield on_brokers
     while OPENED:
         OPENED.pop()._client.close()
     forget_links(broker)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.records.record_log import KafkaLog
     from reconciler.records.log import Isolation
     from tests.servers.kafka import Kafka
+    from tests.servers.redpanda.server import Redpanda
 
 # Only who uses a broker pays for its client.
 # ruff: noqa: PLC0415
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = 30.0
 
 
-def build_record_settings(kafka: Kafka) -> dict[str, Any]:
+def build_record_settings(kafka: Kafka | Redpanda) -> dict[str, Any]:
     return {"bootstrap.servers": kafka.bootstrap()}
 
 
@@ -52,7 +53,7 @@ def delete_topic(kafka: Kafka, name: str) -> None:
     admin.delete_topics([name])[name].result(_SECONDS)
 
 
-def forget_links(kafka: Kafka) -> None:
+def forget_links(kafka: Kafka | Redpanda) -> None:
     """Forget every link and mirror of a broker that tests share: `run` and plans look after all there are."""
     from reconciler.providers.brokers.ledger import Ledger
 

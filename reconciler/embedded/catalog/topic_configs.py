@@ -10,7 +10,7 @@ from reconciler.embedded.catalog.model import RewriteEntry, TopicEntry
 from reconciler.errors import UserError
 from reconciler.resources.address import list_levels, split_name
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
-from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value
+from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value, fit_value
 from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, check_own_configs, list_synced_configs
 from reconciler.resources.tiering_policy import CLUSTER, apply_layer
 from reconciler.runtime.text import find_similar, format_suggestion
@@ -109,7 +109,8 @@ def find_configs_to_sync(
 ) -> Mapping[str, str | None]:
     """Return the config changes that make a mirror match its source; `None` removes a config.
 
-    A source's default is set explicitly if the mirror would inherit another value (F-C-050).
+    A source's default is set explicitly if the mirror would inherit another value (F-C-050). Values that only another
+    platform knows are left out.
     """
     inherited = _list_inherited_values(catalog, full_name)
     taken: dict[str, str | None] = {}
@@ -117,7 +118,8 @@ def find_configs_to_sync(
         if key in CONFIGS:
             default = CONFIGS[key].default
             pinned = default if inherited.get(key, default) != default else None
-            taken[key] = source.configs.get(key, pinned)
+            value = source.configs.get(key, pinned)
+            taken[key] = None if value is None else fit_value(CONFIGS[key], value)
     return taken
 
 

@@ -597,25 +597,29 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
 
 
 def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:
-    """Return a topic with the effective values of declared configs, even if its platform reports them as unset.
+    """Return a topic or mirror with the effective values of declared configs, even if reported as unset.
 
     Configs that brokers never report have the recorded value.
     """
     topic = before.resource
-    if not isinstance(topic, Topic):
+    if not isinstance(topic, Topic | MirrorTopic):
         return before
     declared = read_own_configs(sides.wanted.resource)
     acting = {**capabilities.defaults, **before.topic.initial}
     recorded = sides.last.resource if sides.last is not None else None
-    known = {**declared, **read_own_configs(recorded)} if isinstance(recorded, Topic) else declared
+    known = {**declared, **read_own_configs(recorded)} if isinstance(recorded, Topic | MirrorTopic) else declared
+    own = read_own_configs(topic)
     configs = {
         **{key: acting[key] for key in declared.keys() & acting.keys()},
         **{key: value for key, value in known.items() if is_unreported(key, capabilities)},
-        **topic.spec.configs,
+        **own,
     }
-    if configs == topic.spec.configs:
+    if configs == own:
         return before
-    spec = topic.spec.model_copy(update={"configs": dict(sorted(configs.items()))})
+    completed = {"configs": dict(sorted(configs.items()))}
+    if isinstance(topic, MirrorTopic):
+        return replace(before, resource=topic.model_copy(update=completed))
+    spec = topic.spec.model_copy(update=completed)
     return replace(before, resource=topic.model_copy(update={"spec": spec}))
 
 
@@ -625,11 +629,12 @@ def _find_incomparable_paths(sides: AddressView, before: Observed, capabilities:
     if isinstance(sides.wanted.resource, Cluster) and not capabilities.cluster_properties:
         clusters = (resource for resource in (sides.wanted.resource, recorded) if isinstance(resource, Cluster))
         return frozenset(PROPERTIES + key for cluster in clusters for key in cluster.spec.properties)
-    if capabilities.tells_own or not isinstance(before.resource, Topic):
+    if capabilities.tells_own or not isinstance(before.resource, Topic | MirrorTopic):
         return frozenset()
     declared = read_own_configs(sides.wanted.resource)
     mode = read_storage_mode(declared, capabilities, before)
-    undeclared = {*before.resource.spec.configs, *(read_own_configs(recorded) if recorded else ())} - declared.keys()
+    undeclared = {*read_own_configs(before.resource), *(read_own_configs(recorded) if recorded else ())}
+    undeclared -= declared.keys()
     return frozenset(
         CONFIGS + key
         for key in undeclared

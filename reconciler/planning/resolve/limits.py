@@ -224,7 +224,7 @@ def find_named(name: str, known: Mapping[str, ConfigKey], likeness: float = LIKE
 def read_storage_mode(declared: Mapping[str, str], capabilities: Capabilities, seen: Observed | None) -> str:
     """Return the storage mode of a topic: declared, otherwise its own or the default of the cluster."""
     live = capabilities.defaults if seen is None else seen.topic.initial
-    own = seen.resource.spec.configs if seen is not None and isinstance(seen.resource, Topic) else {}
+    own = {} if seen is None else read_own_configs(seen.resource)
     configs = {**live, **own, **declared}
     mode = configs.get(STORAGE_MODE, "unset")
     return "tiered_v2" if mode == "tiered" and configs.get(f"{STORAGE_MODE}.impl") == "tiered_v2" else mode

@@ -32,6 +32,10 @@ class Dialect:
     """Configs whose default is copied into each new topic."""
     unreported: frozenset[str] = frozenset()
     """Configs that brokers accept at a topic's creation and never report."""
+    has_odd_replicas: bool = False
+    """Whether brokers refuse an even number of replicas."""
+    ledger_configs: Mapping[str, str] = field(default_factory=dict)
+    """Configs of the ledger's topic that differ from those on Kafka."""
 
     def to_wire(self, config: str) -> str:
         """Return the brokers' name of a topic config."""

@@ -35,6 +35,9 @@ DIALECT: Final = Dialect(
     config_names=WIRE_NAMES,
     unreported=frozenset(name for name, key in redpanda_configs((), FLOOR).items() if key.is_unreported),
     fixed_at_creation=frozenset({"remote.read", "remote.write", STORAGE_MODE}),
+    has_odd_replicas=True,
+    # Brokers that tier topics by default refuse a time for tombstones; without it they stay.
+    ledger_configs={"delete.retention.ms": "-1"},
 )
 SHADOW_LINKS: Final = MirrorSupport(
     roles=frozenset({"mirroring", "failed-over"}),

@@ -19,7 +19,7 @@ from tests.servers.kafkatopics import make_topic
 from tests.servers.redpanda.faults import LINK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from conftest import Bench
 
@@ -82,10 +82,11 @@ class Pair:
 
 
 @pytest.fixture
-def pair(bench: Bench, redpanda: Redpanda, kafka_broker: Kafka, kafka_prefix: str) -> Pair:
+def pair(bench: Bench, redpanda: Redpanda, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Pair]:
     desk = desk_on(bench, redpanda)
     assert not redpanda.cluster.write({SWITCH: True}, [])
-    return Pair(desk, kafka_broker, kafka_prefix)
+    yield Pair(desk, kafka_broker, kafka_prefix)
+    redpanda.cluster.write({}, [SWITCH])
 
 
 def link(names: Sequence[str] = (), state: str = "mirroring", name: str = "from-east", **spec: Any) -> dict[str, Any]:

@@ -14,7 +14,15 @@ from typing import Any, Final
 from tests.servers.redpanda import wire
 from tests.servers.redpanda.cluster import Cluster, load_table, parse_version
 from tests.servers.redpanda.faults import KAFKA, Faults
-from tests.servers.redpanda.topics import DELETE_RETENTION, RECOVERY, REPLICA_BUCKET, REPLICATION, Configs, TopicStore
+from tests.servers.redpanda.topics import (
+    DELETE_RETENTION,
+    RECOVERY,
+    REPLICA_BUCKET,
+    REPLICATION,
+    Configs,
+    TopicStore,
+    clamp,
+)
 
 _BROKER: Final = 1
 """The id of the real broker; the other nodes lead to it and show replicas only."""
@@ -230,6 +238,8 @@ class KafkaFront:
             topic.configs = [
                 each for each in topic.configs if each.name in self._topics.broker_keys and not _is_none(each)
             ]
+            for each in topic.configs:
+                each.value = clamp(each.name, each.value)
             forwarded.append(topic)
         response = exchange.ask_for("topics", forwarded)
         created = [
@@ -316,6 +326,7 @@ class KafkaFront:
 
     def _add_configs(self, result: Any, keys: list[str] | None) -> None:
         for config in result.configs:
+            config.value = clamp(config.name, config.value)
             if config.config_source != _TOPIC_SOURCE:
                 config.config_source = _DEFAULT_SOURCE
                 config.value = "-1" if config.name == DELETE_RETENTION else config.value
@@ -344,6 +355,7 @@ class KafkaFront:
             resource.configs = [each for each in resource.configs if each.name in self._topics.broker_keys]
             for each in resource.configs:
                 each.config_operation = _RESET if _is_none(each) else each.config_operation
+                each.value = clamp(each.name, each.value)
             forwarded.append(resource)
         response = exchange.ask_for("resources", forwarded)
         for result in response.responses or ():

@@ -103,6 +103,10 @@ class Redpanda(AbstractContextManager["Redpanda"]):
         """Addresses of the Kafka API, separated by commas."""
         return ",".join(f"127.0.0.1:{port}" for port in self.front.ports)
 
+    def bootstrap(self) -> str:
+        """Return the addresses, as a Kafka cluster of the tests does."""
+        return self.kafka
+
     @property
     def admin(self) -> list[str]:
         """URLs of the Admin API, one for each node."""

@@ -15,6 +15,7 @@ DELETE_RETENTION, RECOVERY, REPLICA_BUCKET, REPLICATION = (
     "replication.factor",
 )
 _TABLE: Final = load_table("topic_keys.yaml")
+_LONGEST_MS: Final = (2**63 - 1) // 1_000_000
 RESTORED_BY_24_3: Final[list[str]] = _TABLE["restored_by_24.3"]
 
 Configs: TypeAlias = Mapping[str, str | None]
@@ -133,6 +134,11 @@ class TopicStore:
 
     def _normalize(self, name: str, value: str) -> str:
         return value.lower() if self.keys[name]["kind"] == "bool" else value
+
+
+def clamp(name: str, value: str | None) -> str | None:
+    """Return a value as it is stored: durations count nanoseconds."""
+    return str(min(int(value), _LONGEST_MS)) if value is not None and name in _TABLE["clamped"] else value
 
 
 def _is_valid(kind: Any, value: str) -> bool:

@@ -29,11 +29,11 @@ from reconciler.providers.brokers.ledger import (
 )
 from reconciler.providers.brokers.links.link_states import (
     CREATING,
-    PINNED,
     LinkStates,
     RecordedMirror,
     build_link_changes,
     build_mirror_changes,
+    is_pinned,
     parse_states,
     resolve_synced_configs,
 )
@@ -496,7 +496,7 @@ class MirrorCreation:
         """
         ((_, configs),) = self.site.client.read_configs([seen.name])
         own = {} if isinstance(configs, int) else select_own_configs(configs)
-        made_with = {key: value for key, value in PINNED.items() if shape[1].get(key) == value}
+        made_with = {key: value for key, value in shape[1].items() if is_pinned(key, value)}
         if made_with and own.items() >= made_with.items():
             wanted = shape[0], {**dict.fromkeys(own), **shape[1]}
             self.site.change_topic(name, (len(seen.replicas), own), wanted, self.may_go_on)

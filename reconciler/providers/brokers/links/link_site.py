@@ -162,8 +162,10 @@ def create_ledger_topic(client: KafkaClient) -> None:
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
-        shape = 1, min(REPLICAS, len(client.describe_cluster().brokers))
-        admin.create_topic(client, TOPIC, shape, LEDGER_CONFIGS)
+        replicas, configs = min(REPLICAS, len(client.describe_cluster().brokers)), client.dialect.ledger_configs
+        if client.dialect.has_odd_replicas and replicas % 2 == 0:
+            replicas -= 1
+        admin.create_topic(client, TOPIC, (1, replicas), {**LEDGER_CONFIGS, **configs})
 
 
 _DEFAULT_SOURCE: Final = 5
@@ -177,23 +179,26 @@ def read_source_topics(
 ) -> dict[str, SourceTopic]:
     """Return the properties that mirrors follow, by flat name, with configs set on topics or brokers.
 
-    Topics whose configs may not be described are omitted. A sealed topic has the configs before the seal.
+    Brokers that do not tell which values were set give all values. Topics whose configs may not be described are
+    omitted. A sealed topic has the configs before the seal.
     """
     sources: dict[str, SourceTopic] = {}
     for name, configs in client.read_configs(sorted(topics)):
         if not isinstance(configs, int):
-            seen, values = topics[name], _select_set_configs(configs)
+            seen, values = topics[name], _select_set_configs(configs, tells_own=client.dialect.tells_own)
             if is_sealed(values) and (seal := parse_seals(ledger.read(SEALED)).get(seen.id)) is not None:
                 values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.effective)
             sources[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
     return sources
 
 
-def _select_set_configs(configs: Mapping[str, ConfigState]) -> dict[str, str]:
+def _select_set_configs(configs: Mapping[str, ConfigState], *, tells_own: bool) -> dict[str, str]:
     return {
         key: config.value
         for key, config in sorted(configs.items())
-        if config.source != _DEFAULT_SOURCE and config.value is not None and key not in TRANSIENT_CONFIGS
+        if not (tells_own and config.source == _DEFAULT_SOURCE)
+        and config.value is not None
+        and key not in TRANSIENT_CONFIGS
     }
 
 

@@ -26,8 +26,10 @@ from reconciler.providers.brokers.ledger import (
 from reconciler.providers.models import to_declared_link, to_declared_mirror
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import Address, address_of, kind_of
+from reconciler.resources.base import LONG_MAX
+from reconciler.resources.configs import STORAGE_MODE, fit_value
 from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
-from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
+from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS, ConfigKey
 from reconciler.resources.mirrors import (
     LinkEntry,
     MirrorEntry,
@@ -38,6 +40,7 @@ from reconciler.resources.mirrors import (
     compute_mirror_status,
     list_synced_configs,
 )
+from reconciler.resources.redpanda_configs import LONGEST_MS
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import TopicMetadata
@@ -181,15 +184,12 @@ def build_mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
 
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
-_NO_LIMIT: Final = str(2**63 - 2)
-"""Effectively unlimited. It differs by one from the largest value, which users may declare."""
-PINNED: Final[Mapping[str, str]] = {
-    "message.timestamp.after.max.ms": _NO_LIMIT,
-    "message.timestamp.before.max.ms": _NO_LIMIT,
-}
+_PINNED: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 """Configs of every mirror unless declared otherwise. All timestamps are accepted, despite
 `message.timestamp.difference.max.ms`.
 """
+_NO_LIMITS: Final = frozenset(str(longest - 1) for longest in (LONG_MAX, LONGEST_MS))
+"""Values of pinned configs, effectively unlimited. They differ by one from the largest, which users may declare."""
 
 
 def list_synced_keys(link: LinkEntry) -> frozenset[str]:
@@ -199,7 +199,16 @@ def list_synced_keys(link: LinkEntry) -> frozenset[str]:
 
 def is_declared_config(key: str, value: str) -> bool:
     """Return whether a config of a mirror is user-declared: its value is not the pinned one."""
-    return key not in KEPT and PINNED.get(key) != value
+    return key not in KEPT and not is_pinned(key, value)
+
+
+def is_pinned(key: str, value: str | None) -> bool:
+    """Return whether a config has the value that every mirror gets."""
+    return key in _PINNED and value in _NO_LIMITS
+
+
+def _list_pinned_configs(known: Mapping[str, ConfigKey]) -> dict[str, str]:
+    return {key: str(int(known[key].maximum or LONG_MAX) - 1) for key in _PINNED if key in known}
 
 
 def resolve_synced_configs(
@@ -207,20 +216,28 @@ def resolve_synced_configs(
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets a config.
 
-    A source's default is set if the destination's differs. Configs unknown to the destination are omitted. Configs in
-    `own` that users declared stay.
+    A source's default is set if the destination's differs. Configs that the destination does not know, or refuses on
+    tiered topics, are omitted. Configs in `own` that users declared stay.
     """
-    taken: dict[str, str | None] = {
-        key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
-    }
+    pinned = _list_pinned_configs(destination.configs)
+    taken: dict[str, str | None] = {key: value for key, value in pinned.items() if own.get(key, value) == value}
+    is_tiered = _is_tiered({**destination.defaults, **own})
     for key in sorted(list_synced_keys(link)):
         known = destination.configs.get(key)
-        if known is None:
+        if known is None or (known.is_untiered and is_tiered):
             continue
-        default = known.default
-        pinned = default if default is not None and destination.defaults.get(key, default) != default else None
-        taken[key] = KEPT.get(key) or source.configs.get(key, PINNED.get(key, pinned))
+        default = None if known.default is None else fit_value(known, known.default)
+        if destination.defaults.get(key, default) == default:
+            default = None
+        value = source.configs.get(key, pinned.get(key, default))
+        taken[key] = KEPT.get(key) or (None if value is None else fit_value(known, value))
     return taken
+
+
+def _is_tiered(configs: Mapping[str, str]) -> bool:
+    mode = configs.get(STORAGE_MODE, "unset")
+    is_written = "true" in {configs.get("remote.read"), configs.get("remote.write")}
+    return mode == "tiered" or (mode == "unset" and is_written)
 
 
 def overlay_links(

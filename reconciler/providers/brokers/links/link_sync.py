@@ -23,7 +23,7 @@ from reconciler.providers.brokers.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.brokers.mount_ledger import is_sealed
 from reconciler.providers.brokers.offsets import EARLIEST, delete_records_below, is_only_compacted, read_offsets
 from reconciler.providers.brokers.records.copy_progress import parse_offset_map
-from reconciler.providers.brokers.translate import TopicMetadata, select_own_configs
+from reconciler.providers.brokers.translate import ConfigState, TopicMetadata, select_own_configs
 from reconciler.resources.mirrors import (
     AccessRules,
     GroupOffsets,
@@ -85,23 +85,28 @@ class KafkaSyncs:
             for name, source in followed.items()
             if (mirror := live.mirrors.get(self.site.naming.to_physical(name))) is not None and mirror.is_mirroring
         }
-        own = {
-            topic: select_own_configs(configs)
+        described = {
+            topic: configs
             for topic, configs in self.site.client.read_configs([topic for topic, _ in wanted.values()])
             if not isinstance(configs, int)
         }
         failed: dict[str, ReconcilerError] = {}
         for name, (topic, source) in wanted.items():
             try:
-                self._update_mirror(name, live, (topics[topic], own.get(topic, {})), source)
+                self._update_mirror(name, live, (topics[topic], described.get(topic, {})), source)
             except ReconcilerError as error:
                 failed[name] = error
         return failed
 
     def _update_mirror(
-        self, name: str, states: LinkStates, current: tuple[TopicMetadata, Mapping[str, str]], source: SourceTopic
+        self,
+        name: str,
+        states: LinkStates,
+        current: tuple[TopicMetadata, Mapping[str, ConfigState]],
+        source: SourceTopic,
     ) -> None:
-        topic, configs = current
+        topic, described = current
+        configs = select_own_configs(described)
         mirror = states.mirrors[topic.name]
         check_same_source(name, mirror.entry, source)
         named_link, partitions = states.find_link(mirror), len(topic.replicas)
@@ -115,6 +120,9 @@ class KafkaSyncs:
         )
         if is_sealed(configs):  # A sealed topic keeps the seal's configs until its role change ends.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
+        if not self.site.client.dialect.tells_own:  # A set value may be reported as the default.
+            shown = {key: state.value for key, state in described.items()}
+            taken = {key: value for key, value in taken.items() if value is None or shown.get(key) != value}
         self.site.change_topic(name, (partitions, configs), (source.partitions, taken), skip_check)
         if mirror.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation

@@ -15,5 +15,5 @@ def _closed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     while linked.OPENED:
         linked.OPENED.pop()._client.close()
-    for shared in {"kafka_broker", "kafka_39"} & set(request.fixturenames):
+    for shared in {"kafka_broker", "kafka_39", "redpanda_server"} & set(request.fixturenames):
         forget_links(request.getfixturevalue(shared))

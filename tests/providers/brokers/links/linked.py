@@ -1,4 +1,4 @@
-"""Two names of one broker, a link between them whose mirrors have a prefix, and what a test does with them."""
+"""Two names of one cluster, a link between them whose mirrors have a prefix, and what a test does with them."""
 
 from __future__ import annotations
 
@@ -10,54 +10,70 @@ from pathlib import Path
 from time import monotonic, time_ns
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from reconciler.planning.actions import Create, Delete, Transition
 from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.links.links import KafkaLinks, open_sink
-from reconciler.providers.kafka import KafkaProvider
+from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Outcome, Provider, Scope
+from reconciler.providers.registry import open_provider
 from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Inventory
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mirrors import ObservedMirror
+from tests.contracts.redpanda import SECRETS, declared_on_redpanda
 from tests.servers.kafka import Kafka
+from tests.servers.redpanda.server import Redpanda
 
 PREFIX = "copy-"
 NOW_MS = time_ns() // 1_000_000
 """Of now: brokers expire by it what mirrors bring."""
 EAST, WEST = "east", "west"
-OPENED: list[KafkaProvider] = []
+BROKERS = [
+    pytest.param("kafka_broker"),
+    pytest.param("redpanda_server", marks=[pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]),
+]
+"""Fixtures of the clusters that jobs mirror between."""
+OPENED: list[BrokersProvider] = []
 """What is to be closed after a test."""
 
 
-def provider_of(broker: Kafka, name: str, clock: Any = None) -> KafkaProvider:
+def provider_of(broker: Kafka | Redpanda, name: str, clock: Any = None) -> BrokersProvider:
     """Return a provider as a process of its own has it."""
-    spec = {"provider": "kafka", "kafka": {"bootstrapServers": broker.bootstrap().split(",")}}
-    declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": name}, "spec": spec})
+    if isinstance(broker, Redpanda):
+        declared = declared_on_redpanda(name, broker)
+    else:
+        spec = {"provider": "kafka", "kafka": {"bootstrapServers": broker.bootstrap().split(",")}}
+        declared = Cluster.model_validate({"kind": "Cluster", "metadata": {"name": name}, "spec": spec})
     ticks = clock or count(NOW_MS)
-    edge = Edge(Path.cwd(), {}, lambda: secrets.token_hex(16), lambda: next(ticks))
-    OPENED.append(KafkaProvider(declared, edge))
-    return OPENED[-1]
+    edge = Edge(Path.cwd(), SECRETS, lambda: secrets.token_hex(16), lambda: next(ticks))
+    provider = open_provider(declared, edge)
+    assert isinstance(provider, BrokersProvider)
+    OPENED.append(provider)
+    return provider
 
 
 @dataclass
 class Linked:
     """A source topic on `west`, and a link of `east` that mirrors it."""
 
-    broker: Kafka
+    broker: Kafka | Redpanda
     topic: str
     link: str
-    east: KafkaProvider
-    west: KafkaProvider
+    east: BrokersProvider
+    west: BrokersProvider
     declared: dict[str, Any] = field(default_factory=dict)
     source: Provider | None = None
     """Where its source is, if that is not on this broker."""
 
     @classmethod
-    def of(cls, broker: Kafka, prefix: str, partitions: int = 2, *, make: bool = True, **declared: Any) -> Linked:
+    def of(
+        cls, broker: Kafka | Redpanda, prefix: str, partitions: int = 2, *, make: bool = True, **declared: Any
+    ) -> Linked:
         here = cls(broker, f"{prefix}-orders", f"link-{prefix}", provider_of(broker, EAST), provider_of(broker, WEST))
         here.declared = declared
         if make:
@@ -206,7 +222,7 @@ class Copier:
         return sum(copied.records for copied in self.sink.copy_range(partition, self.log, offsets))
 
 
-def commit(broker: Kafka, group: str, topic: str, offset: int, metadata: str = "") -> None:
+def commit(broker: Kafka | Redpanda, group: str, topic: str, offset: int, metadata: str = "") -> None:
     """Commit where a group goes on; the first group of a broker waits until its coordinator is there."""
     deadline = monotonic() + 30
     consumer = Consumer({"bootstrap.servers": broker.bootstrap(), "group.id": group})

@@ -27,8 +27,7 @@ from reconciler.providers.kafka import KafkaProvider
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import AccessRules, GroupOffsets, GroupOffsetsResult
 from reconciler.runtime.retry import Backoff, Tries
-from tests.providers.brokers.links.linked import EAST, OPENED, Linked, commit
-from tests.servers.kafka import Kafka
+from tests.providers.brokers.links.linked import BROKERS, EAST, OPENED, Linked, commit
 from tests.servers.kafkasecured import Secured
 from tests.servers.kafkatopics import make_topic
 
@@ -36,9 +35,10 @@ pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture
-def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
+def linked(request: pytest.FixtureRequest, kafka_prefix: str) -> Linked:
     """Return a mirror whose source has a transaction marker after every two records: offsets 0 1 - 3 4 - 6 7 -."""
-    made = Linked.of(kafka_broker, kafka_prefix, partitions=1)
+    broker = request.getfixturevalue(getattr(request, "param", "kafka_broker"))
+    made = Linked.of(broker, kafka_prefix, partitions=1)
     for number in range(3):
         made.produce([f"{number}-{each}".encode() for each in range(2)])
     made.make_mirror()
@@ -160,6 +160,7 @@ def test_a_group_that_may_not_be_read_is_told_and_keeps_no_other_back(clerk: Kaf
         clerk.groups.read_committed_offsets(groups[3], [kafka_prefix])
 
 
+@pytest.mark.parametrize("linked", BROKERS, indirect=True)
 def test_bringing_twice_changes_nothing(linked: Linked) -> None:
     group = f"{linked.topic}-group"
     _commit(linked, group, linked.topic, 3)

@@ -21,7 +21,7 @@ from reconciler.providers.protocol import CompletedAction, FailedAction
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import Trouble
 from tests.planning.short import resource
-from tests.providers.brokers.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked, provider_of
+from tests.providers.brokers.links.linked import BROKERS, EAST, NOW_MS, PREFIX, WEST, Linked, provider_of
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
@@ -29,9 +29,12 @@ pytestmark = pytest.mark.thorough
 _M = MirrorStatus
 
 
+also_on_redpanda = pytest.mark.parametrize("linked", BROKERS, indirect=True)
+
+
 @pytest.fixture
-def linked(kafka_broker: Kafka, kafka_prefix: str) -> Linked:
-    return Linked.of(kafka_broker, kafka_prefix)
+def linked(request: pytest.FixtureRequest, kafka_prefix: str) -> Linked:
+    return Linked.of(request.getfixturevalue(getattr(request, "param", "kafka_broker")), kafka_prefix)
 
 
 def test_a_link_is_observed_as_it_was_declared(linked: Linked) -> None:
@@ -126,6 +129,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_no_mirror(linked: Linked) -> 
         (("pause", "failover"), _M.STOPPED),
     ],
 )
+@also_on_redpanda
 def test_verbs_lead_where_the_table_says(linked: Linked, verbs: tuple[str, ...], state: MirrorStatus) -> None:
     linked.make_mirror()
     for verb in verbs:
@@ -225,6 +229,7 @@ def test_a_link_with_mirrors_is_not_deleted_and_one_whose_mirrors_stopped_is(lin
     assert address_of("topic", EAST, linked.mirror) in inventory
 
 
+@also_on_redpanda
 def test_a_deleted_mirror_is_gone_with_all_that_was_kept_of_it(linked: Linked) -> None:
     linked.produce([b"a"])
     linked.make_mirror()
@@ -255,6 +260,7 @@ def test_a_new_mirror_begins_where_it_was_told_first(linked: Linked) -> None:
     assert linked.seen.begins == {0: 7, 1: 3}
 
 
+@also_on_redpanda
 @pytest.mark.fact("F-C-008", "F-C-056")
 def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) -> None:
     linked.make_mirror()
@@ -271,12 +277,25 @@ def test_a_mirror_grows_with_its_source_and_takes_its_configs(linked: Linked) ->
     assert linked.seen.partitions == 4
 
 
+@also_on_redpanda
+def test_a_mirror_that_has_the_values_of_its_source_is_not_changed(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked.make_mirror()
+    source = linked.west.read_source_topic(address_of("topic", WEST, linked.topic))
+    changes: list[object] = []
+    monkeypatch.setattr(LinkSite, "_apply", lambda _site, changed, _may_go_on: changes.append(changed))
+    assert linked.links.syncs.update_mirrors({linked.mirror: source}) == {}
+    assert changes == []
+
+
 def _config(linked: Linked, name: str) -> str | None:
     ((_, configs),) = linked.site.client.read_configs([linked.mirror])
     assert not isinstance(configs, int)
     return configs[name].value
 
 
+@also_on_redpanda
 def test_positions_are_those_of_the_source(linked: Linked) -> None:
     linked.produce([b"a", b"b"])
     linked.produce([b"c"])
@@ -332,6 +351,7 @@ def test_of_a_mirror_that_is_compacted_alone_no_broker_deletes_records_and_the_r
     assert linked.values(linked.mirror) == [b"a", b"b"]
 
 
+@also_on_redpanda
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_since(
     linked: Linked,

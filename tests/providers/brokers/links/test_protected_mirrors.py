@@ -35,7 +35,7 @@ from reconciler.resources.acls import AccessBinding, build_denial, build_denial_
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.topic import Topic
-from tests.providers.brokers.links.linked import EAST, PREFIX, Linked, provider_of
+from tests.providers.brokers.links.linked import BROKERS, EAST, PREFIX, Linked, provider_of
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.thorough
@@ -88,8 +88,9 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded(kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Guarded]:
-    linked = Linked.of(kafka_broker, kafka_prefix, protect="acl")
+def guarded(request: pytest.FixtureRequest, kafka_prefix: str) -> Iterator[Guarded]:
+    broker = request.getfixturevalue(getattr(request, "param", "kafka_broker"))
+    linked = Linked.of(broker, kafka_prefix, protect="acl")
     linked.make_mirror()
     found = Guarded(linked, kafka_prefix)
     yield found
@@ -97,6 +98,7 @@ def guarded(kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Guarded]:
     delete_bindings(linked.site.client, left)
 
 
+@pytest.mark.parametrize("guarded", BROKERS, indirect=True)
 def test_whom_rules_let_write_is_denied_it_and_nobody_else(guarded: Guarded) -> None:
     guarded.allow("literal")
     guarded.allow("by-prefix", on=f"{PREFIX}{guarded.prefix}", is_prefix=True)
