@@ -12,8 +12,11 @@ from confluent_kafka import Producer
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from reconciler.planning.actions import Adopt
+from reconciler.planning.actions import Adopt, Transition
+from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.link_options import build_literal_filter
+from reconciler.providers.registry import open_provider
+from reconciler.resources.mirror_link import MirrorTopic
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
 from tests.servers.kafkatopics import make_topic
 from tests.servers.redpanda.faults import LINK
@@ -92,6 +95,13 @@ def pair(bench: Bench, redpanda: Redpanda, kafka_broker: Kafka, kafka_prefix: st
 def link(names: Sequence[str] = (), state: str = "mirroring", name: str = "from-east", **spec: Any) -> dict[str, Any]:
     entries = [{"source": each, "state": state} for each in names]
     return document("MirrorLink", name, {"source": "east", "mirrorTopics": entries, **spec})
+
+
+def failover(name: str) -> Transition:
+    mirror = MirrorTopic(cluster="west", link="from-east", source_cluster="east", source=name, name=name)
+    return Transition(
+        address=mirror.address, machine="mirror", verb="failover", from_state="ACTIVE", to_state="STOPPED", after=mirror
+    )
 
 
 def prefixed(pair: Pair) -> dict[str, Any]:
@@ -179,6 +189,27 @@ def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
     assert all("its failover ended in FAULTED" in each.error.message for each in result.failed)
     assert {name for name, state in pair.states().items() if state != "FAILED_OVER"} == failing
     assert ids(pair.desk.bench.plan()) == sorted(f"failover:mirror/west/{name}" for name in failing)
+
+
+def test_a_failover_that_was_killed_goes_on_where_it_ended(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{pair.prefix}-{number}" for number in range(6)]
+    pair.create(*names)
+    pair.apply(link(names))
+    calls, call = iter(range(100)), AdminClient.call_shadow_links
+
+    def die(self: AdminClient, method: str, content: Any) -> Any:
+        if method == "FailOver" and next(calls) == 3:
+            raise KeyboardInterrupt
+        return call(self, method, content)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(AdminClient, "call_shadow_links", die)
+        with pytest.raises(KeyboardInterrupt):
+            list(open_provider(pair.desk.cluster, pair.desk.edge).apply([failover(name) for name in names]))
+    pair.wait_for({name: "FAILED_OVER" if number < 3 else "ACTIVE" for number, name in enumerate(names)})
+    pair.declare(link(names, "failed-over"))
+    assert sum(each.startswith("failover:") for each in ids(pair.desk.bench.plan())) == 3
+    pair.apply(link(names, "failed-over"))
 
 
 def test_a_failover_whose_answers_are_lost_is_done_once(pair: Pair) -> None:
