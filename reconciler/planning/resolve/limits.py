@@ -292,11 +292,11 @@ def find_unsupported_features(
 
 def _check_internal_filters(filters: Iterable[NameFilter], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
     """Yield filters that name internal topics, which the platform refuses."""
-    for each in filters:
-        if each.filter_type == "include" and each.name != "*":
-            matching = [name for name in capabilities.internal_topics if matches_filter(each, name)]
+    for name_filter in filters:
+        if name_filter.filter_type == "include" and name_filter.name != "*":
+            matching = [name for name in capabilities.internal_topics if matches_filter(name_filter, name)]
             if matching:
-                message = f"the autoCreate filter {each.name!r} selects {matching[0]}, which is internal"
+                message = f"the autoCreate filter {name_filter.name!r} selects {matching[0]}, which is internal"
                 yield message, "Remove the filter: each cluster manages such topics itself."
 
 

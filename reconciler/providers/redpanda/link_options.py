@@ -66,14 +66,18 @@ class LinkOptions:
     """Full names of mirrors on this cluster that are declared or recorded one by one."""
     edge: Edge
 
-    def build(self, spec: MirrorLinkSpec, *, kept: Sequence[Json] = ()) -> dict[str, Any]:
-        """Return a link's options with the credentials of its source; `kept` are filters of single topics."""
+    def build(self, spec: MirrorLinkSpec, *, entries: Sequence[Json] = ()) -> dict[str, Any]:
+        """Return a link's options with the credentials of its source; `entries` are filters of single topics."""
         making, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
         is_making, is_syncing = making is not None and making.enabled, groups is not None and groups.enabled
-        filters = [self._build_filter(each) for each in making.filters] if making is not None and is_making else []
+        filters = (
+            [self._build_filter(name_filter) for name_filter in making.filters]
+            if making is not None and is_making
+            else []
+        )
         metadata: dict[str, Any] = {
             "interval": "0s" if spec.metadata_interval == _DEFAULT_METADATA_MS else _duration(spec.metadata_interval),
-            FILTERS: [*kept, *filters, _OWN],
+            FILTERS: [*entries, *filters, _OWN],
             "startAtLatest" if spec.start_offset == "latest" else "startAtEarliest": {},
         }
         names = groups.filters if groups is not None and is_syncing else ()
@@ -84,12 +88,12 @@ class LinkOptions:
             _GROUPS: {
                 "interval": _duration(METADATA_MS if groups is None else groups.interval),
                 "paused": False,  # Without a filter a task has nothing to do.
-                "groupFilters": [_build_name_filter(each, each.name) for each in names],
+                "groupFilters": [_build_name_filter(name_filter, name_filter.name) for name_filter in names],
             },
             _RULES: {
                 "interval": _duration(METADATA_MS if rules is None else rules.interval),
                 "paused": False,
-                "aclFilters": [self._build_acl_filter(each) for each in acls],
+                "aclFilters": [self._build_acl_filter(acl_filter) for acl_filter in acls],
             },
         }
 
@@ -104,15 +108,15 @@ class LinkOptions:
             "topicConfigSync": {"include": sorted({*ALWAYS_SYNCED, *synced})},
         }
         entries = self.select_entries(configurations)
-        if filters := [each for each in self.read_filters(configurations) if each not in entries and each != _OWN]:
-            spec["autoCreate"] = {"enabled": True, "filters": [self._parse_filter(each) for each in filters]}
+        if filters := [row for row in self.read_filters(configurations) if row not in entries and row != _OWN]:
+            spec["autoCreate"] = {"enabled": True, "filters": [self._parse_filter(row) for row in filters]}
         groups = configurations.get(_GROUPS) or {}
         if groups.get("groupFilters") and not groups.get("paused"):
-            names = [_parse_name_filter(each, each.get("name", "")) for each in groups["groupFilters"]]
+            names = [_parse_name_filter(row, row.get("name", "")) for row in groups["groupFilters"]]
             spec["consumerOffsetSync"] = {"enabled": True, "interval": _read_interval_ms(groups), "filters": names}
         rules = configurations.get(_RULES) or {}
         if rules.get("aclFilters") and not rules.get("paused"):
-            acls = [self._parse_acl_filter(each) for each in rules["aclFilters"]]
+            acls = [self._parse_acl_filter(row) for row in rules["aclFilters"]]
             spec["aclSync"] = {"enabled": True, "interval": _read_interval_ms(rules), "filters": acls}
         return spec
 
@@ -124,10 +128,10 @@ class LinkOptions:
     def select_entries(self, configurations: Json) -> list[Json]:
         """Return the filters that select a single declared mirror."""
         return [
-            each
-            for each in self.read_filters(configurations)
-            if each == build_literal_filter(each.get("name", ""))
-            and self.naming.to_full_name(each["name"]) in self.mirrors
+            row
+            for row in self.read_filters(configurations)
+            if row == build_literal_filter(row.get("name", ""))
+            and self.naming.to_full_name(row["name"]) in self.mirrors
         ]
 
     def change(self, current: Json, wanted: Json, changes: Iterable[Change]) -> dict[str, dict[str, Any]]:
@@ -193,8 +197,8 @@ class LinkOptions:
             raise UserError(message, hint="Let cluster's security be SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.")
         return client
 
-    def _build_filter(self, each: NameFilter) -> dict[str, str]:
-        return _build_name_filter(each, self.naming.to_physical(each.name))
+    def _build_filter(self, name_filter: NameFilter) -> dict[str, str]:
+        return _build_name_filter(name_filter, self.naming.to_physical(name_filter.name))
 
     def _parse_filter(self, row: Json) -> dict[str, str]:
         name = str(row.get("name", ""))
@@ -205,12 +209,13 @@ class LinkOptions:
     def _to_full_prefix(self, prefix: str) -> str:
         return self.naming.to_full_name(f"{prefix}x").removesuffix("x")
 
-    def _build_acl_filter(self, each: AclFilter) -> dict[str, Any]:
-        name = "" if each.resource_name == "*" else self.naming.to_physical(each.resource_name)
+    def _build_acl_filter(self, acl_filter: AclFilter) -> dict[str, Any]:
+        name = "" if acl_filter.resource_name == "*" else self.naming.to_physical(acl_filter.resource_name)
         values = {
-            theirs: f"{prefix}{_to_acl_word(getattr(each, ours))}" for ours, (theirs, prefix) in _ACL_ENUMS.items()
+            theirs: f"{prefix}{_to_acl_word(getattr(acl_filter, ours))}"
+            for ours, (theirs, prefix) in _ACL_ENUMS.items()
         }
-        values |= {"principal": _drop_any(each.principal), "host": _drop_any(each.host)}
+        values |= {"principal": _drop_any(acl_filter.principal), "host": _drop_any(acl_filter.host)}
         resource = {"resourceType": values.pop("resourceType"), "patternType": values.pop("patternType"), "name": name}
         return {"resourceFilter": _drop_empty(resource), "accessFilter": _drop_empty(values)}
 
@@ -254,10 +259,10 @@ def _drop_empty(values: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-def _build_name_filter(each: NameFilter, name: str) -> dict[str, str]:
+def _build_name_filter(name_filter: NameFilter, name: str) -> dict[str, str]:
     return {
-        "patternType": _PATTERNS[each.pattern_type],
-        "filterType": f"FILTER_TYPE_{each.filter_type.upper()}",
+        "patternType": _PATTERNS[name_filter.pattern_type],
+        "filterType": f"FILTER_TYPE_{name_filter.filter_type.upper()}",
         "name": name,
     }
 

@@ -113,7 +113,11 @@ class RedpandaProvider(BrokersProvider):
         from reconciler.providers.redpanda.shadow_links import ShadowReader  # noqa: PLC0415
 
         name = self._client.name
-        mirrors = {full_name_of(each) for each in self._known if kind_of(each) == "mirror" and cluster_of(each) == name}
+        mirrors = {
+            full_name_of(address)
+            for address in self._known
+            if kind_of(address) == "mirror" and cluster_of(address) == name
+        }
         return ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
 
     def _open_shadow_site(self) -> ShadowSite:

@@ -63,8 +63,8 @@ class ShadowTopic:
         name, status = str(row.get("name", "")), row.get("status") or {}
         state = str(status.get("state", "")).removeprefix("SHADOW_TOPIC_STATE_")
         ends = {
-            int(each.get("partitionId", 0)): int(each.get("sourceHighWatermark", 0))
-            for each in status.get("partitionInformation") or ()
+            int(row.get("partitionId", 0)): int(row.get("sourceHighWatermark", 0))
+            for row in status.get("partitionInformation") or ()
         }
         return cls(name, state, str(row.get("sourceTopicName") or name), row.get("sourceTopicId") or None, ends)
 
@@ -93,13 +93,13 @@ class ShadowLink:
             row.get("configurations") or {},
             status.get("state") == "SHADOW_LINK_STATE_PAUSED",
             dict(_parse_tasks(status.get("taskStatuses") or ())),
-            [ShadowTopic.from_json(each) for each in status.get("shadowTopics") or ()],
+            [ShadowTopic.from_json(row) for row in status.get("shadowTopics") or ()],
             tuple(status.get("syncedShadowTopicProperties") or ()),
         )
 
     def explain_tasks(self) -> str:
         """Return text that ends a sentence with what tasks report; empty if all are active."""
-        reasons = "; ".join(f"{name}: {each.message}" for name, each in self.tasks.items())
+        reasons = "; ".join(f"{name}: {trouble.message}" for name, trouble in self.tasks.items())
         return f": {reasons}" if reasons else ""
 
 
@@ -128,7 +128,7 @@ class ShadowReader:
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
         for link in self.list_links():
             spec = self.options.to_declared(link.configurations, link.synced)
-            unreachable = next((each for each in link.tasks.values() if each.code == _UNREACHABLE), None)
+            unreachable = next((trouble for trouble in link.tasks.values() if trouble.code == _UNREACHABLE), None)
             entry = LinkEntry(
                 link.uid,
                 spec["source"],
@@ -334,7 +334,7 @@ class ShadowBatch:
         entry = self._to_entry(link)
         after = LinkEntry(link.uid, entry.source_cluster, apply_declared_changes(entry.declared, changes))
         spec = to_declared_link(name, self.site.cluster, after).spec
-        wanted = self._options.build(spec, kept=self._options.select_entries(link.configurations))
+        wanted = self._options.build(spec, entries=self._options.select_entries(link.configurations))
         self._update(name, self._options.change(link.configurations, wanted, changes))
         return link.uid
 
@@ -364,7 +364,7 @@ class ShadowBatch:
         name, link = self._naming.to_physical(mirror.name), self._find_link(mirror.link)
         filters = [] if link is None else self._options.read_filters(link.configurations)
         if link is not None and (own := build_literal_filter(name)) in filters:
-            self._set_filters(link, [each for each in filters if each != own])
+            self._set_filters(link, [row for row in filters if row != own])
         seen = self.site.read_topics([name]).get(name)
         if seen is None:
             return
@@ -411,9 +411,9 @@ class ShadowBatch:
                 topics[self._naming.to_physical(full_name_of(action.address))] = action
             else:
                 self.results[action.id] = unsupported_error(action)
-        over = self._fail_over_topics(topics)
-        ids = {name: seen.id for name, seen in self.site.read_topics(sorted(topics)).items()} if over else {}
-        self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in over.items()}
+        results = self._fail_over_topics(topics)
+        ids = {name: seen.id for name, seen in self.site.read_topics(sorted(topics)).items()} if results else {}
+        self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in results.items()}
 
     def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
         """Fail over topics, and wait until each is an ordinary topic or has failed.
@@ -428,9 +428,9 @@ class ShadowBatch:
                 links = self.site.reader.list_links()
             except ReconcilerError as error:
                 return results | {action.id: error for action in waiting.values()}
-            found = {topic.name: (link, topic) for link in links for topic in link.topics}
+            shadows = {topic.name: (link, topic) for link in links for topic in link.topics}
             for name in [*waiting]:
-                result = self._advance(name, found.get(name), requested)
+                result = self._advance(name, shadows.get(name), requested)
                 if result is not None:
                     results[waiting.pop(name).id] = result
             if len(waiting) < left:
@@ -445,13 +445,13 @@ class ShadowBatch:
         return results
 
     def _advance(
-        self, name: str, found: tuple[ShadowLink, ShadowTopic] | None, requested: set[str]
+        self, name: str, shadow: tuple[ShadowLink, ShadowTopic] | None, requested: set[str]
     ) -> str | ReconcilerError | None:
         """Request the failover of a topic once; return the topic's name if it is over, or why it failed."""
-        if found is None:
+        if shadow is None:
             message = f"topic {self._naming.to_full_name(name)} is not a shadow topic"
             return NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
-        link, topic = found
+        link, topic = shadow
         if topic.state in _PROMOTED:
             return name
         if name not in requested:
