@@ -12,6 +12,7 @@ from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.redpanda.admin_facts import AdminFacts
+from reconciler.providers.redpanda.bucket import check_recovered, find_recovered
 from reconciler.providers.redpanda.capabilities import DIALECT, read_capabilities
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import (
@@ -79,7 +80,8 @@ class RedpandaProvider(BrokersProvider):
         moves, others = split_moves(actions, self._naming)
         try:
             if others:
-                yield from super().apply(others, may_go_on=may_go_on)
+                outcomes = super().apply(others, may_go_on=may_go_on)
+                yield from check_recovered(self._client, find_recovered(others), outcomes, self._edge.warn)
             if moves:
                 yield from TopicMover(self._admin, self._client, may_go_on).run(moves)
         finally:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import admin as kafka_admin
 
 from reconciler.operations.clusters.topics import read_topic_storage, read_topic_storages
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Transition
+from reconciler.providers.registry import open_provider
 from reconciler.resources.measures import TierUsage
 from tests.contracts.names import own
+from tests.contracts.providers import create, done, topic
 from tests.operations.redpanda.test_redpanda import ORDERS, TIERED, Desk, desk_on, document, mounting, orders
+from tests.servers.redpanda.faults import RECOVERY as RECOVERIES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Bench
 
     from reconciler.resources.measures import TopicStorage
@@ -26,6 +34,8 @@ pytestmark = [
     pytest.mark.xdist_group("redpanda"),
     pytest.mark.emulated("injects answers, and leaves topics in the bucket"),
 ]
+RECOVERY = "remote.recovery"
+WHEN = int(time.time() * 1000) - 60_000
 STATUS = "/v1/cloud_storage/status/"
 PLAIN = {"partitions": 1, "replicationFactor": 1}
 EVICTED = {
@@ -59,6 +69,47 @@ def report(desk: Desk, name: str, **status: object) -> None:
 def read_storage(desk: Desk, name: str = "orders") -> TopicStorage:
     reach = SiteOptions(invocation=desk.bench.invocation, select=Select())
     return read_topic_storage(reach, f"topic/west/{own(name)}")
+
+
+def write_records(desk: Desk, name: str, count: int) -> None:
+    """Write records with keys, headers and times to both partitions of a topic."""
+    producer = Producer(desk.settings)
+    for number in range(count):
+        headers = [("n", b"%d" % number), ("none", None)]
+        value = None if number == 1 else b"value-%d" % number
+        producer.produce(own(name), value, b"key-%d" % number, number % 2, timestamp=WHEN + number, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def read_records(desk: Desk, name: str, count: int) -> dict[tuple[int, int], tuple[object, ...]]:
+    """Return the records of a topic by partition and offset."""
+    consumer = Consumer({**desk.settings, "group.id": own("reader"), "enable.auto.commit": False})
+    consumer.assign([TopicPartition(own(name), number, OFFSET_BEGINNING) for number in range(2)])
+    deadline, seen = time.monotonic() + 30, dict[tuple[int, int], tuple[object, ...]]()
+    while len(seen) < count and time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            content = message.key(), message.value(), message.timestamp(), message.headers()
+            seen[message.partition(), message.offset()] = content
+    consumer.close()
+    return seen
+
+
+def offload(desk: Desk, name: str) -> dict[tuple[int, int], tuple[object, ...]]:
+    """Leave a topic in the bucket, as its deletion does without remote.delete; return its records."""
+    made = topic(name, partitions=2, replicationFactor=1, configs={**TIERED, "remote.delete": "false"})
+    done(open_provider(desk.cluster, desk.edge), create(made))
+    write_records(desk, name, 20)
+    records = read_records(desk, name, 20)
+    assert len(records) == 20
+    admin = kafka_admin.AdminClient(desk.settings)
+    admin.delete_topics([own(name)])[own(name)].result(30)
+    return records
+
+
+def recovered(name: str = "orders", **spec: object) -> dict[str, object]:
+    spec = {"partitions": 2, "replicationFactor": 1, "configs": {**TIERED, RECOVERY: "true"}, **spec}
+    return document("Topic", name, spec)
 
 
 def count_statuses(desk: Desk) -> int:
@@ -146,3 +197,52 @@ def test_an_unmount_estimates_the_bytes_to_upload(desk: Desk) -> None:
     desk.declare(mounting("unmounted"))
     (unmount,) = [action for action in desk.bench.plan().plan.actions if isinstance(action, Transition)]
     assert (unmount.estimate.bytes, unmount.estimate.uploads) == (1000, 200)
+
+
+@pytest.mark.fact("F-R-006")
+def test_a_topic_comes_back_from_the_bucket_record_by_record_and_once(desk: Desk) -> None:
+    records = offload(desk, "orders")
+    desk.declare(recovered())
+    plan = desk.bench.plan().plan
+    assert [action.id for action in plan.actions if action.address == f"topic/west/{ORDERS}"] == [
+        f"create:topic/west/{ORDERS}"
+    ]
+    assert "it is created empty" in " ".join(warning.message for warning in plan.warnings)
+    desk.apply(recovered())
+    assert read_records(desk, "orders", 20) == records
+    assert not [warning for warning in desk.bench.warned if "came back" in warning or "empty" in warning]
+    desk.apply(document("Topic", "orders", {"partitions": 2, "replicationFactor": 1, "configs": TIERED}))
+    desk.apply(recovered())
+    assert read_records(desk, "orders", 20) == records
+
+
+def test_a_topic_that_the_bucket_does_not_have_is_created_empty_and_told(desk: Desk) -> None:
+    desk.apply(recovered("fresh"))
+    assert [warning for warning in desk.bench.warned if "was created empty" in warning] == [
+        f"topic {own('fresh')} was created empty: object storage has no topic of this name, or no records of it"
+    ]
+
+
+def test_a_topic_whose_recovery_fails_is_told_and_one_with_other_partitions(desk: Desk) -> None:
+    offload(desk, "failed")
+    offload(desk, "grown")
+    desk.server.faults.add("fails", RECOVERIES, f"{own('failed')}/")
+    desk.declare(recovered("failed"), recovered("grown", partitions=1))
+    assert desk.bench.apply().verdict is None
+    told = " ".join(desk.bench.warned)
+    assert f"topic {own('failed')} was created empty" in told
+    assert f"topic {own('grown')} came back with 2 partitions: declare as many, not 1" in told
+
+
+def test_a_topic_is_recovered_by_its_name_where_tiering_can_be_used(
+    bench: Bench, start_redpanda: Callable[..., Redpanda]
+) -> None:
+    desk = desk_on(bench, start_redpanda(license_status="expired"))
+    desk.declare(recovered())
+    assert any("its licence is expired" in error.message for error in desk.bench.plan().plan.errors)
+    desk.server.cluster.license_status = "valid"
+    located = document("Topic", "orders", {"recoverFrom": "orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"})
+    desk.declare(located)
+    (problem,) = desk.bench.plan().plan.errors
+    assert "recovers a topic by its name, not a location" in problem.message
+    assert 'configs: {remote.recovery: "true"}' in problem.hint
