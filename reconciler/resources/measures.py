@@ -229,8 +229,8 @@ class RemoteUsage:
     """Next offset to upload."""
     held: TierUsage
     """Segments of the log in object storage."""
-    garbage: TierUsage
-    """Segments marked for deletion, which are no longer part of the log."""
+    garbage: TierUsage | None
+    """Segments marked for deletion, which are no longer part of the log. Null if unknown."""
     uploaded_ms: int | None
     """Time of the last segment upload in ms. Null without uploads."""
     is_ahead: bool
@@ -269,8 +269,8 @@ class TieringShown:
     """ENABLED, DISABLING or DISABLED; FOLLOWING or SOURCE_GONE for a read replica."""
     epoch: int
     """Number that increases when tiered storage is enabled or disabled."""
-    location: str
-    """Permanent `<topic>/<cluster uuid>/<initial revision>`, for a read replica that of its source."""
+    location: str | None
+    """Permanent `<topic>/<cluster uuid>/<initial revision>`, for a read replica that of its source. Null if unknown."""
     url: str
     """`remote://<object storage>`."""
     is_paused: bool
@@ -324,7 +324,8 @@ class TopicStorage:
     @property
     def garbage(self) -> TierUsage:
         """Objects marked for deletion."""
-        return TierUsage.sum(partition.remote.garbage for partition in self.partitions if partition.remote is not None)
+        remotes = (partition.remote for partition in self.partitions if partition.remote is not None)
+        return TierUsage.sum(remote.garbage for remote in remotes if remote.garbage is not None)
 
     @property
     def log_bytes(self) -> int:

@@ -137,6 +137,8 @@ class RecoverableTopic:
     """Next offset to read by group and partition, from the lost cluster's metadata."""
     groups_error: UserError | None = None
     """Why the group offsets are unusable."""
+    is_content_unknown: bool = False
+    """Whether only the platform can read the topic, so that it may not exist, and partitions and sizes are 0."""
 
     def list_clamped_offsets(self) -> tuple[ClampedOffset, ...]:
         """Return the committed offsets beyond the uploaded end, which are reset to that end."""

@@ -64,6 +64,7 @@ _OWN: Final = (
         description="Bucket with the topic of this name that it shows, read-only.",
         is_unreported=True,
     ),
+    replace(TIERING_CONFIGS["remote.recovery"], is_unreported=True),
     ConfigKey("redpanda.remote.allowgaps", "boolean", description="Upload even if records between are missing."),
     ConfigKey("redpanda.leaders.preference", "string", description="Racks that leaders of partitions should be on."),
     ConfigKey(

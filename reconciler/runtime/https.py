@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping
 from functools import cache
 from http import HTTPStatus
+from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -14,6 +15,9 @@ from urllib3 import PoolManager, ProxyManager
 from urllib3.util import make_headers, parse_url
 
 from reconciler.errors import UserError
+
+_CONNECTIONS: Final = 16
+"""Connections that a pool keeps open: as many as parallel calls."""
 
 
 def is_success(status: int) -> bool:
@@ -41,11 +45,12 @@ def open_pool(url: str, context: ssl.SSLContext | None, headers: Mapping[str, st
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return PoolManager(headers=headers, ssl_context=context, retries=False)
+        return PoolManager(maxsize=_CONNECTIONS, headers=headers, ssl_context=context, retries=False)
     try:
         address = parse_url(proxy if "://" in proxy else f"http://{proxy}")
         return ProxyManager(
             address.url,
+            maxsize=_CONNECTIONS,
             proxy_headers=make_headers(proxy_basic_auth=unquote(address.auth)) if address.auth else None,
             proxy_ssl_context=context,
             headers=headers,

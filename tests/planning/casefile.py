@@ -127,6 +127,7 @@ REDPANDA: dict[str, Any] = {
     "keeps_quotas": False,
     "cluster_properties": True,
     "mountings": True,
+    "recovery": True,
     "replication_factors": range(1, 6, 2),
     "configs": redpanda_configs((), (26, 1)),
     "defaults": {"remote.read": "false", "remote.write": "false", STORAGE_MODE: "unset"},

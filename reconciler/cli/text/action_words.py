@@ -53,6 +53,8 @@ def _describe_recovery(action: Action) -> str:
     if not isinstance(action, Create):
         return ""
     parameters, estimate = action.parameters, action.estimate
+    if "recoverFrom" not in parameters:
+        return "to be recovered from object storage, which only the cluster can read"
     partitions = parameters.get("partitions")
     parts = [
         pluralize(partitions, "partition") if isinstance(partitions, int) else "",

@@ -244,7 +244,8 @@ def format_tiering(topic: TopicStorage | None) -> Iterator[Line]:
         yield make_line(
             Span("  lag      ", Tone.QUIET), f"{behind} that its source has uploaded and it does not show yet"
         )
-    yield make_line(Span("  location ", Tone.QUIET), tiering.location)
+    if tiering.location is not None:
+        yield make_line(Span("  location ", Tone.QUIET), tiering.location)
     if tiering.hidden is None:
         yield make_line(Span("  remote   ", Tone.QUIET), tiering.url)
     else:
@@ -273,7 +274,7 @@ def _build_tier_rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, 
             "",
             format_time(remote.uploaded_ms),
         )
-        if remote.garbage.segments:
+        if remote.garbage is not None and remote.garbage.segments:
             counts = format_count(remote.garbage.segments), format_bytes(remote.garbage.bytes)
             yield tuple(Span(cell, Tone.QUIET) for cell in ("", "to be deleted", "", "", *counts, "", ""))
 

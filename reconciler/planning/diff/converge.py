@@ -32,7 +32,7 @@ from reconciler.planning.fields import (
 )
 from reconciler.planning.plan import DriftFinding, FieldMark, HeldChange, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import hash_value
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
+from reconciler.planning.resolve.acting_configs import RECOVERY, SWITCH_PATHS, SwitchReader, find_hidden_values
 from reconciler.planning.resolve.limits import (
     FIXED,
     can_reset,
@@ -611,7 +611,7 @@ def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabi
     own = read_own_configs(topic)
     configs = {
         **{key: acting[key] for key in declared.keys() & acting.keys()},
-        **{key: value for key, value in known.items() if is_unreported(key, capabilities)},
+        **{key: value for key, value in known.items() if is_unreported(key, capabilities) and key != RECOVERY},
         **own,
     }
     if configs == own:
@@ -633,13 +633,14 @@ def _find_incomparable_paths(sides: AddressView, before: Observed, capabilities:
         return frozenset()
     declared = read_own_configs(sides.wanted.resource)
     mode = read_storage_mode(declared, capabilities, before)
-    undeclared = {*read_own_configs(before.resource), *(read_own_configs(recorded) if recorded else ())}
-    undeclared -= declared.keys()
-    return frozenset(
-        CONFIGS + key
-        for key in undeclared
-        if not can_reset(key, mode, capabilities) and not is_unreported(key, capabilities)
-    )
+    created_with = read_own_configs(recorded) if recorded else {}
+    undeclared = {*read_own_configs(before.resource), *created_with} - declared.keys()
+    left_alone = {
+        key for key in undeclared if not can_reset(key, mode, capabilities) and not is_unreported(key, capabilities)
+    }
+    if declared.get(RECOVERY) != "true" or created_with.get(RECOVERY) == "true":
+        left_alone.add(RECOVERY)  # It was for the creation of the topic, and may be removed from its file.
+    return frozenset(CONFIGS + key for key in left_alone)
 
 
 def _find_leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:

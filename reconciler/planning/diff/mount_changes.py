@@ -33,7 +33,12 @@ from reconciler.planning.diff.converge import (
 )
 from reconciler.planning.fields import READ_REPLICA, is_equal_value
 from reconciler.planning.plan import UnfinishedTransition
-from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_set_configs, compute_mounted_configs
+from reconciler.planning.resolve.acting_configs import (
+    RECOVERY,
+    ActingConfigs,
+    collect_set_configs,
+    compute_mounted_configs,
+)
 from reconciler.planning.resolve.mount_sources import (
     find_held_state,
     has_own_topic,
@@ -453,6 +458,9 @@ def create_recovered(sides: AddressView, topic: Topic, situation: Situation, dec
     stored = situation.request.stored.recoveries.get(sides.address)
     if not isinstance(stored, RecoverableTopic):
         return  # `check_recovery` reports the missing source.
+    if stored.is_content_unknown:
+        _create_from_unknown(sides, topic, decision)
+        return
     partitions = topic.spec.partitions or stored.partitions
     plan_creation(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
     made = decision.actions[-1]
@@ -464,6 +472,17 @@ def create_recovered(sides: AddressView, topic: Topic, situation: Situation, dec
     _warn_of_switches(sides, configs, decision)
     _warn_of_age(sides, configs, stored, situation.request.now_ms, decision)
     _warn_of_groups(sides, stored, decision)
+
+
+def _create_from_unknown(sides: AddressView, topic: Topic, decision: Decision) -> None:
+    plan_creation(sides, decision, {RECOVERY: True})
+    made = decision.actions[-1]
+    if isinstance(made, Create):
+        decision.actions[-1] = replace(made, reasons=(*made.reasons, Reason.RECOVERED))
+    unknown = f"what the bucket of cluster {topic.cluster} has of it is unknown"
+    message = f"{unknown}: if there is no topic {topic.full_name}, it is created empty"
+    hint = "Its partitions come with it: declare as many as it had."
+    decision.warn(sides.address, sides.wanted.source, message, hint)
 
 
 def _warn_of_groups(sides: AddressView, stored: RecoverableTopic, decision: Decision) -> None:
@@ -580,9 +599,6 @@ def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterat
             pass
 
 
-RECOVERY: Final = "remote.recovery"
-
-
 def is_recovery(topic: Topic) -> bool:
     """Return whether a topic is declared to be created from object storage."""
     return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
@@ -596,6 +612,11 @@ def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, st
     word = "recoverFrom" if topic.spec.recover_from is not None else RECOVERY
     if cluster is not None and cluster.spec.object_storage is None:
         yield f"{word}: cluster {topic.cluster} has no object storage", "Declare objectStorage on the Cluster."
+        return
+    platform = situation.find_capabilities(topic.cluster)
+    if topic.spec.recover_from is not None and platform.object_storage:
+        message = f"recoverFrom: a cluster of platform {platform.platform} recovers a topic by its name, not a location"
+        yield message, f'Instead of recoverFrom, declare its partitions, and configs: {{{RECOVERY}: "true"}}.'
         return
     match situation.request.stored.recoveries.get(topic.address):
         case None:

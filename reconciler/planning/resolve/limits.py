@@ -145,7 +145,10 @@ def check_topic(
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
         live = {} if seen is None else {**seen.topic.initial, **read_own_configs(seen.resource)}
-        yield from check_configs({key: value for key, value in own.items() if live.get(key) != value}, capabilities)
+        changed = {key: value for key, value in own.items() if live.get(key) != value}
+        if seen is not None and is_unreported(RECOVERY, capabilities):
+            changed.pop(RECOVERY, None)  # It was for the creation, whatever the cluster lacks since.
+        yield from check_configs(changed, capabilities)
         if not reported or _LAG_CONFIGS & own.keys():
             yield from _check_lags(spec.configs)
         yield from _check_storage_mode(own, capabilities, read_storage_mode(spec.configs, capabilities, seen))
@@ -157,8 +160,11 @@ def check_topic(
         yield describe_unsupported(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
         yield from check_hosts(spec.acls)
-    if spec.recover_from is not None and seen is None and not capabilities.recovery:
-        yield describe_unsupported(capabilities, "recover a topic from object storage (recoverFrom)")
+    if seen is None and not capabilities.recovery:
+        if spec.recover_from is not None:
+            yield describe_unsupported(capabilities, "recover a topic from object storage (recoverFrom)", "recovery")
+        elif spec.configs.get(RECOVERY) == "true" and capabilities.tiering and RECOVERY in capabilities.configs:
+            yield describe_unsupported(capabilities, f"recover a topic from object storage ({RECOVERY})", "recovery")
     if spec.read_replica_of is not None and not capabilities.read_replicas:
         message = (
             f"a cluster of platform {capabilities.platform} has no read replicas ({READ_REPLICA}): its brokers serve "
@@ -330,7 +336,9 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
         elif change.path == f"configs.{RECOVERY}" and after == "true":
             yield (
                 f"it exists already, and {RECOVERY} works only when a topic is created: nothing would be recovered",
-                "Remove it; to recover, declare a topic of another name, with recoverFrom.",
+                "Remove it; a topic is recovered only while no other has its name."
+                if capabilities.object_storage
+                else "Remove it; to recover, declare a topic of another name, with recoverFrom.",
             )
         elif change.path == CONFIGS + STORAGE_MODE and after == "unset":
             yield (

@@ -81,8 +81,8 @@ def read_capabilities(
     least = int(admin.properties.get("minimum_topic_replications") or 1)
     odd = range(least | 1, shared.replication_factors[-1] + 1, 2)
     why = admin.explain_missing_tiering()
-    needing = ("mountings", "cluster_properties") if admin.outage else ("tiering", "untiering", "mountings")
-    missing = {} if why is None else dict.fromkeys(needing, why)
+    needing = ("cluster_properties",) if admin.outage else ("tiering", "untiering")
+    missing = {} if why is None else dict.fromkeys((*needing, "mountings", "recovery"), why)
     mirrors, links_missing = _choose_mirrors(admin)
     later = {} if admin.outage else {CONFIGS + name: why for name, why in list_later_configs(admin.version).items()}
     return replace(
@@ -90,6 +90,7 @@ def read_capabilities(
         tiering="tiering" not in missing,
         untiering="untiering" not in missing,
         mountings="mountings" not in missing,
+        recovery="recovery" not in missing,
         cluster_properties="cluster_properties" not in missing,
         mirrors=mirrors,
         lacks={**shared.lacks, **missing, **links_missing, **later},

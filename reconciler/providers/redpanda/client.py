@@ -123,6 +123,10 @@ class AdminClient:
             raise UserError(message, hint="Correct them in the Cluster, and plan again.")
         return int(_object(_check_success(answer, "change properties").json()).get("config_version", -1))
 
+    def read_storage_status(self, topic: str, partition: int) -> Mapping[str, Any]:
+        """Return sizes and offsets of a partition on disk and in object storage."""
+        return _object(self._get(f"/v1/cloud_storage/status/{topic}/{partition}"))
+
     def list_mountable(self) -> Sequence[MountableEntry]:
         """Return the mountable topics of the object storage."""
         rows = _rows(_object(self._get("/v1/topics/mountable")).get("topics"), "topic")

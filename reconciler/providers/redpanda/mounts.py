@@ -25,7 +25,7 @@ from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.brokers.admin import configure_topic, is_equal_config
 from reconciler.providers.brokers.client import ABSENT
 from reconciler.providers.protocol import NO_REPLICAS, CompletedAction, FailedAction, Outcome
-from reconciler.resources.address import Address, address_of, split_name
+from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.inventory import Observed
 from reconciler.resources.mount import (
@@ -37,6 +37,7 @@ from reconciler.resources.mount import (
     MountableTopic,
     Mounting,
     MountingSpec,
+    RecoverableTopic,
 )
 from reconciler.runtime.retry import Backoff, Tries, skip_check
 
@@ -443,7 +444,9 @@ class RedpandaMigrations:
 
     def _release_error(self, location: str, owner: str) -> UserError:
         message = f"{location} belongs to cluster {owner}, and Redpanda releases no topic of another cluster"
-        return UserError(message, hint="Restore that cluster, and unmount the topic there.")
+        return UserError(
+            message, hint="Restore that cluster and unmount the topic there, or recover it with remote.recovery."
+        )
 
     def _to_migration(self, task: MountTask) -> Migration:
         if task.state not in set(MigrationState):
@@ -472,11 +475,12 @@ class RedpandaArchives:
 
     def find_recovery_sources(
         self,
-        topics: Mapping[TopicAddress, str | None],  # noqa: ARG002 - none can be read
-        replicas: Mapping[TopicAddress, str] = NO_REPLICAS,  # noqa: ARG002
+        topics: Mapping[TopicAddress, str | None],
+        replicas: Mapping[TopicAddress, str] = NO_REPLICAS,  # noqa: ARG002 - none are declared by a location
     ) -> Recoveries:
-        """Return no sources: reconciler cannot read the objects of Redpanda."""
-        return {}
+        """Return unknown contents by the names of topics: reconciler cannot read the objects of Redpanda."""
+        names = {topic: full_name_of(topic) for topic, location in topics.items() if location is None}
+        return {topic: RecoverableTopic(name, name, 0, is_content_unknown=True) for topic, name in names.items()}
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:  # noqa: ARG002 - as above
         """Return `None`: reconciler cannot read the objects of Redpanda."""

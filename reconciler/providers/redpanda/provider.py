@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.redpanda.admin_facts import AdminFacts
+from reconciler.providers.redpanda.bucket import check_recovered, find_recovered
 from reconciler.providers.redpanda.capabilities import DIALECT, read_capabilities
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import (
@@ -26,6 +27,7 @@ from reconciler.providers.redpanda.properties import change_properties, observe_
 from reconciler.resources.address import cluster_of, full_name_of, kind_of
 from reconciler.resources.inventory import NATIVE_LINKS, ClusterIdentity, Observed
 from reconciler.resources.kafka_configs import LEDGER
+from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage
 from reconciler.runtime.retry import skip_check
 
 _HAS_JOB_LINKS: Final = "it has links that jobs copy"
@@ -35,9 +37,10 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
     from reconciler.providers.brokers.ledger import Entries
     from reconciler.providers.brokers.translate import ConfigState, TopicMetadata
-    from reconciler.providers.protocol import Edge, Outcome
+    from reconciler.providers.protocol import Edge, Outcome, TopicAddress
     from reconciler.providers.protocol_links import Links
     from reconciler.providers.redpanda.shadow_links import ShadowReader, ShadowSite
+    from reconciler.providers.redpanda.storage import TieredStorage
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
@@ -80,7 +83,8 @@ class RedpandaProvider(BrokersProvider):
         moves, others = split_moves(actions, self._naming)
         try:
             if others:
-                yield from super().apply(others, may_go_on=may_go_on)
+                outcomes = super().apply(others, may_go_on=may_go_on)
+                yield from check_recovered(self._client, find_recovered(others), outcomes, self._edge.warn)
             if moves:
                 yield from TopicMover(self._admin, self._client, may_go_on).run(moves)
         finally:
@@ -146,6 +150,24 @@ class RedpandaProvider(BrokersProvider):
                 raise
             return inventory
         return add_mountings(inventory, tasks, self._naming, self._admin.name, is_wanted)
+
+    def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+        """Measure as all brokers do; tiered topics take one request to the Admin API for each partition."""
+        measures = super().measure_topics(addresses, cuts)
+        return self._open_storage().add_to_measures(measures, self._name_topics(measures)) if measures else measures
+
+    def list_topic_storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
+        """Yield the use of disks, and of object storage by tiered topics."""
+        storages = list(super().list_topic_storages(topics))
+        return self._open_storage().add_to_storages(storages, self._name_topics(topics))
+
+    def _open_storage(self) -> TieredStorage:
+        from reconciler.providers.redpanda.storage import TieredStorage  # noqa: PLC0415 - imported on use
+
+        return TieredStorage(self._facts, self._client, self._edge.now_ms)
+
+    def _name_topics(self, topics: Iterable[Address]) -> dict[Address, str]:
+        return {topic: self._naming.to_physical(full_name_of(topic)) for topic in topics}
 
     @property
     def archives(self) -> RedpandaArchives:
