@@ -2,7 +2,7 @@
 
 The variable `CONFORMANCE_REDPANDA` has JSON, or names a file with it: `kafka`, `admin`, `user` and `password`, as
 `python -m tests.servers.redpanda` prints them. Optional are `security` (protocol, mechanism, caFile) for brokers that
-need a login, and `objectStorage`.
+need a login, `objectStorage`, and `source`: brokers of a cluster without a login that shadow links copy from.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.contracts import names
 from tests.servers.brokers import emptied, list_rules
 
 _REQUIRED: Final = {"kafka": str, "admin": list, "user": str, "password": str}
-_OPTIONAL: Final = {"security": dict, "objectStorage": str}
+_OPTIONAL: Final = {"security": dict, "objectStorage": str, "source": str}
 _PASSWORD: Final = "${env:RECONCILER_REDPANDA}"  # noqa: S105 - a reference
 _REPLICAS: Final = ("default_topic_replications", "minimum_topic_replications")
 _LIMIT_SECONDS: Final = 120.0
@@ -53,6 +53,7 @@ class ExternalRedpanda:
     password: str = field(repr=False)
     security: dict[str, str] = field(default_factory=dict)
     object_storage: str = "s3://conformance"
+    source: str = ""
     prefix: str = names.PREFIX or names.COMMON_PREFIX
 
     @classmethod
@@ -120,14 +121,23 @@ class ExternalRedpanda:
         except UnusableError as error:
             pytest.exit(str(error), returncode=1)
 
+    def explain_missing_shadow_links(self) -> str | None:
+        """Return why it cannot copy topics of the source; `None` if it can."""
+        why = AdminFacts(self._admin).explain_missing_shadow_links()
+        return why if self.source else "REDPANDA names no `source`"
+
     def explain_missing_tiering(self) -> str | None:
         """Return why its topics cannot be tiered; `None` if they can."""
         return AdminFacts(self._admin).explain_missing_tiering()
 
     def empty(self) -> None:
-        """End the migrations and delete the topics, groups and access rules of this run."""
+        """End the migrations and delete the shadow link, topics, groups and access rules of this run."""
         self._end_migrations()
+        for link in self._list_links():
+            self._admin.call_shadow_links("DeleteShadowLink", {"name": link, "force": True})
         emptied(self.kafka, self.prefix, self.settings)
+        if self.source:
+            emptied(self.source, self.prefix)
 
     def clear(self) -> list[str]:
         """Remove what this run made, detached topics too, and return what remains.
@@ -153,6 +163,7 @@ class ExternalRedpanda:
             *(f"access rule of {rule.principal} on {rule.name}" for rule in list_rules(brokers, self.prefix)),
             *(f"migration {number}, {state}" for number, state in self._list_migrations().items()),
             *(f"detached topic {location}" for location in self._list_mountable()),
+            *(f"shadow link {name}" for name in self._list_links()),
         ]
 
     @property
@@ -161,6 +172,12 @@ class ExternalRedpanda:
 
     def _list_mountable(self) -> list[str]:
         return [entry.location for entry in self._admin.list_mountable() if entry.name.startswith(self.prefix)]
+
+    def _list_links(self) -> list[str]:
+        if AdminFacts(self._admin).explain_missing_shadow_links() is not None:
+            return []
+        rows = self._admin.call_shadow_links("ListShadowLinks", {}).get("shadowLinks") or ()
+        return [row["name"] for row in rows if row["name"].startswith(self.prefix)]
 
     def _list_migrations(self) -> dict[int, str]:
         tasks = self._admin.list_tasks() if self.explain_missing_tiering() is None else ()

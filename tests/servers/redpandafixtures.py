@@ -81,14 +81,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     external = _read_external()
     external.check_or_exit()
-    untiered = external.explain_missing_tiering()
-    reasons = {item: _explain_deselection(item, untiered) for item in items}
+    missing = {"tiering": external.explain_missing_tiering(), "shadow links": external.explain_missing_shadow_links()}
+    reasons = {item: _explain_deselection(item, missing) for item in items}
     config.stash[_DESELECTED] = {item.nodeid: why for item, why in reasons.items() if why}
     config.hook.pytest_deselected(items=[item for item, why in reasons.items() if why is not None])
     items[:] = [item for item, why in reasons.items() if why is None]
 
 
-def _explain_deselection(item: pytest.Item, untiered: str | None) -> str | None:
+def _explain_deselection(item: pytest.Item, missing: dict[str, str | None]) -> str | None:
     """Return why a test does not run on the user's cluster, empty if it is not about Redpanda; `None` if it runs."""
     chosen = getattr(getattr(item, "callspec", None), "params", {}).values()
     if "redpanda" not in chosen and "/redpanda/" not in item.nodeid:
@@ -98,7 +98,9 @@ def _explain_deselection(item: pytest.Item, untiered: str | None) -> str | None:
         return str(marker.args[0])
     if "start_redpanda" in getattr(item, "fixturenames", ()):
         return "starts a cluster of its own"
-    return f"needs tiering: {untiered}" if untiered is not None and "/redpanda/" in item.nodeid else None
+    needed = "shadow links" if "pair" in getattr(item, "fixturenames", ()) else "tiering"
+    why = missing[needed] if "/redpanda/" in item.nodeid else None
+    return None if why is None else f"needs {needed}: {why}"
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient as Brokers
+from confluent_kafka.admin import NewTopic
 
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
 from reconciler.operations.steps.invocation import Select
@@ -17,45 +19,42 @@ from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.link_options import build_literal_filter
 from reconciler.providers.registry import open_provider
 from reconciler.resources.mirror_link import MirrorTopic
+from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
-from tests.servers.kafkatopics import make_topic
 from tests.servers.redpanda.faults import LINK
+from tests.servers.redpandaexternal import EXTERNAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from conftest import Bench
 
-    from tests.servers.kafka import Kafka
     from tests.servers.redpanda.server import Redpanda
 
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.xdist_group("redpanda"),
-    pytest.mark.emulated("needs a source cluster, and switches shadow links on"),
-]
+pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("redpanda")]
 SWITCH = "enable_shadow_linking"
 
 
 class Pair:
     """A Redpanda cluster `west` that shadows topics of the Kafka cluster `east`, which begin with `prefix`."""
 
-    def __init__(self, desk: Desk, kafka: Kafka, prefix: str) -> None:
-        self.desk, self.kafka, self.prefix = desk, kafka, prefix
-        self.orders = f"{prefix}-orders"
+    def __init__(self, desk: Desk, source: str, prefix: str) -> None:
+        self.desk, self.source, self.prefix = desk, source, own(prefix)
+        self.orders, self.link = f"{self.prefix}-orders", own("from-east")
 
     def create(self, *names: str, records: int = 0) -> None:
         """Create topics with records at the source."""
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap()})
+        admin, producer = Brokers({"bootstrap.servers": self.source}), Producer({"bootstrap.servers": self.source})
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+            future.result()
         for name in names:
-            make_topic(self.kafka, name, partitions=1)
             for number in range(records):
                 producer.produce(name, value=b"%d" % number, partition=0)
         assert producer.flush(30) == 0
 
     def declare(self, *documents: dict[str, Any]) -> None:
         self.desk.declare(*documents)
-        east = {"provider": "kafka", "kafka": {"bootstrapServers": [self.kafka.bootstrap()]}}
+        east = {"provider": "kafka", "kafka": {"bootstrapServers": self.source.split(",")}}
         cluster = {"apiVersion": "reconciler/v1", "kind": "Cluster", "metadata": {"name": "east"}, "spec": east}
         self.desk.bench.write("manifests/east.yaml", yaml.safe_dump(cluster))
 
@@ -85,10 +84,13 @@ class Pair:
 
 
 @pytest.fixture
-def pair(bench: Bench, redpanda: Redpanda, kafka_broker: Kafka, kafka_prefix: str) -> Iterator[Pair]:
+def pair(bench: Bench, redpanda: Redpanda, kafka_prefix: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
     desk = desk_on(bench, redpanda)
+    if EXTERNAL is not None:
+        yield Pair(desk, EXTERNAL.source, kafka_prefix)
+        return
     assert not redpanda.cluster.write({SWITCH: True}, [])
-    yield Pair(desk, kafka_broker, kafka_prefix)
+    yield Pair(desk, request.getfixturevalue("kafka_broker").bootstrap(), kafka_prefix)
     redpanda.cluster.write({}, [SWITCH])
 
 
@@ -144,16 +146,16 @@ def test_a_link_of_another_tool_is_adopted_with_its_failed_over_topics(pair: Pai
     clicks = f"{pair.prefix}-clicks"
     pair.create(pair.orders, clicks)
     options = {
-        "clientOptions": {"bootstrapServers": [pair.kafka.bootstrap()]},
+        "clientOptions": {"bootstrapServers": pair.source.split(",")},
         "topicMetadataSyncOptions": {
             "autoCreateShadowTopicFilters": [build_literal_filter(name) for name in (pair.orders, clicks)],
             "syncedShadowTopicProperties": ["segment.ms"],
         },
     }
     pair.desk.apply()
-    pair.call("CreateShadowLink", shadowLink={"name": "from-east", "configurations": options})
+    pair.call("CreateShadowLink", shadowLink={"name": pair.link, "configurations": options})
     pair.wait_for({clicks: "ACTIVE", pair.orders: "ACTIVE"})
-    pair.call("FailOver", name="from-east", shadowTopicName=clicks)
+    pair.call("FailOver", name=pair.link, shadowTopicName=clicks)
     pair.wait_for({clicks: "FAILED_OVER", pair.orders: "ACTIVE"})
     made = link([pair.orders])
     made["spec"]["mirrorTopics"].append({"source": clicks, "state": "failed-over"})
@@ -175,6 +177,7 @@ def test_what_is_mirrored_is_deleted_only_by_its_address(pair: Pair) -> None:
     assert pair.orders not in read_topics(pair.desk)
 
 
+@pytest.mark.emulated("injects a fault")
 def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
     names = [f"{pair.prefix}-{number}" for number in range(20)]
     pair.create(*names)
@@ -191,6 +194,7 @@ def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
     assert ids(pair.desk.bench.plan()) == sorted(f"failover:mirror/west/{name}" for name in failing)
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_failover_that_was_killed_goes_on_where_it_ended(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{pair.prefix}-{number}" for number in range(6)]
     pair.create(*names)
@@ -212,6 +216,7 @@ def test_a_failover_that_was_killed_goes_on_where_it_ended(pair: Pair, monkeypat
     pair.apply(link(names, "failed-over"))
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_failover_whose_answers_are_lost_is_done_once(pair: Pair) -> None:
     pair.create(pair.orders)
     pair.apply(link([pair.orders]))
@@ -219,12 +224,14 @@ def test_a_failover_whose_answers_are_lost_is_done_once(pair: Pair) -> None:
     pair.apply(link([pair.orders], "failed-over"))
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_lost_answer_to_the_creation_of_a_link_is_found_out(pair: Pair) -> None:
     pair.create(pair.orders)
     pair.desk.server.faults.add("lost", "POST", "CreateShadowLink")
     pair.apply(link([pair.orders]))
 
 
+@pytest.mark.emulated("injects a fault")
 def test_what_tasks_report_is_shown_and_an_unknown_task_or_state_is_told(pair: Pair) -> None:
     pair.create(pair.orders)
     pair.apply(link([pair.orders]))
@@ -242,6 +249,7 @@ def test_what_tasks_report_is_shown_and_an_unknown_task_or_state_is_told(pair: P
     assert (seen.seen.status, seen.seen.trouble and seen.seen.trouble.code) == ("SOURCE_UNAVAILABLE", "RESTING")
 
 
+@pytest.mark.emulated("injects a fault")
 def test_a_cluster_that_cannot_link_says_why(pair: Pair) -> None:
     pair.create(pair.orders)
     pair.declare(link([pair.orders]))
