@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,7 +70,11 @@ REDPANDA: Final = Capabilities(
 
 
 def read_capabilities(
-    look: ClusterFacts, admin: AdminFacts, listed: Mapping[str, ConfigState], principal: str | None
+    look: ClusterFacts,
+    admin: AdminFacts,
+    listed: Mapping[str, ConfigState],
+    principal: str | None,
+    has_job_links: Callable[[], bool],
 ) -> Capabilities:
     """Return the limits of a cluster; `listed`: configs of an existing topic, `principal`: see `AccessControl`."""
     configs = redpanda_configs(listed, admin.version)
@@ -83,7 +87,7 @@ def read_capabilities(
     why = admin.explain_missing_tiering()
     needing = ("cluster_properties",) if admin.outage else ("tiering", "untiering")
     missing = {} if why is None else dict.fromkeys((*needing, "mountings", "recovery"), why)
-    mirrors, links_missing = _choose_mirrors(admin)
+    mirrors, links_missing = _choose_mirrors(admin, has_job_links)
     later = {} if admin.outage else {CONFIGS + name: why for name, why in list_later_configs(admin.version).items()}
     return replace(
         shared,
@@ -111,14 +115,16 @@ def _select_defaults(listed: Mapping[str, ConfigState], configs: Mapping[str, Co
     }
 
 
-def _choose_mirrors(admin: AdminFacts) -> tuple[MirrorSupport, Mapping[str, str]]:
-    """Return who copies mirrors, and what is missing for shadow links. Jobs copy them while those are switched off."""
+def _choose_mirrors(admin: AdminFacts, has_job_links: Callable[[], bool]) -> tuple[MirrorSupport, Mapping[str, str]]:
+    """Return who copies mirrors, and what is missing for shadow links.
+
+    Jobs copy them while shadow links are switched off, or if the cluster already has links that jobs copy.
+    """
     why = admin.explain_missing_shadow_links()
-    if why is None:
-        return SHADOW_LINKS, _LACKS
-    if admin.wants_shadow_links:
-        return MirrorSupport(), {"links": why}
-    return BY_JOBS, {NATIVE_LINKS: why}
+    may_be_native = why is None or admin.wants_shadow_links or admin.outage is not None
+    if not may_be_native or has_job_links():
+        return BY_JOBS, {NATIVE_LINKS: why or "it has links that jobs copy"}
+    return (SHADOW_LINKS, _LACKS) if why is None else (MirrorSupport(), {"links": why})
 
 
 def _read_defaults(properties: Mapping[str, Any], configs: Mapping[str, ConfigKey]) -> Iterator[tuple[str, str]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
 from reconciler.providers.brokers.client import ABSENT
-from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.redpanda.admin_facts import AdminFacts
@@ -25,12 +23,10 @@ from reconciler.providers.redpanda.mounts import (
 )
 from reconciler.providers.redpanda.properties import change_properties, observe_properties
 from reconciler.resources.address import cluster_of, full_name_of, kind_of
-from reconciler.resources.inventory import NATIVE_LINKS, ClusterIdentity, Observed
+from reconciler.resources.inventory import ClusterIdentity, Observed
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage
 from reconciler.runtime.retry import skip_check
-
-_HAS_JOB_LINKS: Final = "it has links that jobs copy"
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Update
@@ -182,12 +178,8 @@ class RedpandaProvider(BrokersProvider):
     def _read_capabilities(self) -> Capabilities:
         from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
 
-        capabilities = read_capabilities(
-            self._look, self._facts, self._sample_configs(), find_principal(self._declared)
-        )
-        if self._facts.explain_missing_shadow_links() is None and self._has_job_links():
-            return replace(capabilities, mirrors=BY_JOBS, lacks={**capabilities.lacks, NATIVE_LINKS: _HAS_JOB_LINKS})
-        return capabilities
+        principal = find_principal(self._declared)
+        return read_capabilities(self._look, self._facts, self._sample_configs(), principal, self._has_job_links)
 
     def _has_job_links(self) -> bool:
         is_there = self._client.read_topics([LEDGER])[LEDGER].error not in ABSENT

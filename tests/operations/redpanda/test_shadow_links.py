@@ -261,3 +261,18 @@ def test_a_cluster_that_cannot_link_says_why(pair: Pair) -> None:
     assert planned.errors == ()
     assert "enable_shadow_linking is not true on it" in " ".join(each.message for each in planned.warnings)
     pair.desk.server.cluster.license_status = "valid"
+
+
+@pytest.mark.emulated("stops its Admin API")
+def test_while_the_admin_api_is_away_a_link_is_neither_made_again_nor_given_to_jobs(pair: Pair) -> None:
+    pair.create(pair.orders)
+    made = link(autoCreate=prefixed(pair))
+    pair.apply(made)
+    pair.declare(made)
+    text = (manifest := pair.desk.bench.folder / "manifests/all.yaml").read_text()
+    for url in pair.desk.server.admin:
+        text = text.replace(url, "http://127.0.0.1:1")
+    manifest.write_text(text)
+    planned = pair.desk.bench.plan(Select(allow=("connect:cluster/west",))).plan
+    assert [action.address for action in planned.actions if action.address.startswith(("link/", "mirror/"))] == []
+    assert any("cannot mirror topics over a link: cluster west: Admin API" in each.message for each in planned.errors)
