@@ -6,6 +6,7 @@ Topics are selected by filters. A shadow topic can be failed over, but neither p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +23,11 @@ from reconciler.providers.models import apply_declared_changes, to_declared_link
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.providers.redpanda.link_options import FILTERS, TOPICS, LinkOptions, build_literal_filter
 from reconciler.resources.address import full_name_of
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.base import KEPT
+from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, LinkEntry, MirrorEntry, Position, Trouble
 from reconciler.runtime.retry import Backoff, Tries
+from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     from reconciler.errors import NotAuthorizedError
@@ -121,13 +124,29 @@ class ShadowReader:
     def list_links(self) -> Sequence[ShadowLink]:
         """Return the shadow links with their topics. Sends one request."""
         rows = self.admin.call_shadow_links("ListShadowLinks", {}).get("shadowLinks") or ()
-        return [ShadowLink.from_json(row) for row in rows]
+        with self._refusing("a shadow link"):
+            return [ShadowLink.from_json(row) for row in rows]
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Turn errors of parsing into those of an answer that has an unknown form."""
+        try:
+            yield
+        except (AttributeError, TypeError, ValueError) as error:
+            message = (
+                f"cluster {self.admin.name}: {what} has options that are not understood: {to_one_line(str(error))}"
+            )
+            raise UserError(
+                message, hint="See it with: rpk shadow describe. Leave the cluster out with --exclude."
+            ) from error
 
     def read_entries(self, topics: Mapping[str, TopicMetadata]) -> Entries:
         """Return links and mirrors in the form of the ledger. `topics` are those of the brokers, by name."""
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
         for link in self.list_links():
-            spec = self.options.to_declared(link.configurations, link.synced)
+            with self._refusing(f"shadow link {link.name}"):
+                spec = self.options.to_declared(link.configurations, link.synced)
+                MirrorLinkSpec.model_validate(spec, context=KEPT)
             unreachable = next((trouble for trouble in link.tasks.values() if trouble.code == _UNREACHABLE), None)
             entry = LinkEntry(
                 link.uid,

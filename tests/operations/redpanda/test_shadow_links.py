@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient as Brokers
 from confluent_kafka.admin import NewTopic
 
+from reconciler.errors import UserError
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -276,3 +277,20 @@ def test_while_the_admin_api_is_away_a_link_is_neither_made_again_nor_given_to_j
     planned = pair.desk.bench.plan(Select(allow=("connect:cluster/west",))).plan
     assert [action.address for action in planned.actions if action.address.startswith(("link/", "mirror/"))] == []
     assert any("cannot mirror topics over a link: cluster west: Admin API" in each.message for each in planned.errors)
+
+
+def test_a_link_whose_options_are_not_understood_is_told(pair: Pair) -> None:
+    options = {
+        "clientOptions": {"bootstrapServers": pair.source.split(",")},
+        "securitySyncOptions": {"interval": "0.1s"},
+    }
+    options["securitySyncOptions"]["aclFilters"] = [
+        {
+            "resourceFilter": {"resourceType": "ACL_RESOURCE_ANY", "patternType": "ACL_PATTERN_ANY"},
+            "accessFilter": {"operation": "ACL_OPERATION_ANY", "permissionType": "ACL_PERMISSION_TYPE_ANY"},
+        }
+    ]
+    pair.desk.apply()
+    pair.call("CreateShadowLink", shadowLink={"name": pair.link, "configurations": options})
+    with pytest.raises(UserError, match=r"has options that are not understood: .*100 ms is less than the 1s"):
+        pair.desk.bench.plan()
