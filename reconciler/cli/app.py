@@ -69,6 +69,7 @@ _TOPIC: Final = (
 
 _CLUSTER: Final = (
     _define_command("Commands", "check", "check every register and object; --repair where it is safe", "inspect"),
+    _define_command("Commands", "recover", "let Redpanda recover a lost cluster from its bucket", "cluster"),
 )
 
 _GROUP: Final = (
@@ -145,7 +146,7 @@ COMMANDS: Final = (
     _define_command("Look", "explain", "where each value comes from, and why an action is planned", "inspect"),
     _define_command("Look", "verify", "compare two topic logs record for record", "inspect"),
     _define_command("Report", "comment", "write a result as a comment of its pull request", "comment"),
-    CommandEntry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
+    CommandEntry("cluster", "check an embedded cluster, recover a Redpanda cluster", "Clusters", entries=_CLUSTER),
     CommandEntry("namespace", "list, create, move and delete namespaces", "Clusters", entries=_NAMESPACE),
     CommandEntry("topic", "list topics, write and read records", "Clusters", entries=_TOPIC),
     CommandEntry("mirror", "list mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),

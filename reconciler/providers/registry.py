@@ -9,6 +9,7 @@ from reconciler.errors import UserError
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Edge, Provider
+    from reconciler.providers.redpanda.bucket import ClusterRecovery
     from reconciler.resources.cluster import Cluster
 
 
@@ -19,6 +20,16 @@ def open_provider(cluster: Cluster, edge: Edge) -> Provider:
         message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"
         raise UserError(message, hint="Use an embedded cluster, or leave this one out with --exclude.")
     return PLATFORMS[platform](cluster, edge)
+
+
+def open_recovery(cluster: Cluster, edge: Edge) -> ClusterRecovery | None:
+    """Return the recovery of a whole cluster by its platform; `None` if the platform has none."""
+    if cluster.spec.provider != "redpanda":
+        return None
+    from reconciler.providers.redpanda.bucket import ClusterRecovery  # noqa: PLC0415 - imported on use
+    from reconciler.providers.redpanda.client import AdminClient  # noqa: PLC0415
+
+    return ClusterRecovery(AdminClient(cluster, edge))
 
 
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:

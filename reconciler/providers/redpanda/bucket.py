@@ -1,21 +1,29 @@
-"""Recovery from the bucket of a cluster: of topics at their creation (redpanda.md, 15)."""
+"""Recovery from the bucket of a cluster: of topics at their creation, and of all that a lost cluster had."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError
+from reconciler.errors import IncompleteError, ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.brokers.offsets import read_bounds
 from reconciler.providers.protocol import CompletedAction, Outcome
+from reconciler.providers.redpanda.mounts import ID_PREFIX
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.client import KafkaClient
+    from reconciler.providers.redpanda.client import AdminClient
 
 _RECOVERY: Final = "remote.recovery"
+_INACTIVE, _FAILED = "inactive", "failed"
+_POLL_S: Final = 0.5
+_UNSEEN_S: Final = 5.0
+"""Time after which a recovery that no broker has shown as active counts as done."""
 
 
 def find_recovered(actions: Iterable[ControlAction]) -> dict[str, Topic]:
@@ -54,3 +62,47 @@ def _explain_difference(client: KafkaClient, name: str, declared: int | None) ->
     if count != declared:
         return f"topic {name} came back with {pluralize(count, 'partition')}: declare as many, not {declared}"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecovery:
+    """The recovery of a whole cluster by Redpanda itself (redpanda.md, 15)."""
+
+    admin: AdminClient
+
+    def is_active(self) -> bool:
+        """Return whether a recovery is in progress."""
+        return self.admin.read_recovery()[0] not in {_INACTIVE, _FAILED}
+
+    def has_failed(self) -> bool:
+        """Return whether the last recovery failed, so that the cluster may have a part of its topics."""
+        return self.admin.read_recovery()[0] == _FAILED
+
+    def start(self, cluster_id: str | None) -> None:
+        """Start the recovery, by default of the last cluster that the bucket has. Returns before its end."""
+        self.admin.start_recovery(None if cluster_id is None else cluster_id.removeprefix(ID_PREFIX))
+
+    def follow(self, tell: Callable[[str], None], wait: Callable[[float], bool]) -> None:
+        """Report each stage until the recovery has ended. `wait` pauses, and returns whether to stop.
+
+        Raises:
+            UserError: The recovery failed.
+            IncompleteError: A stop was requested; the recovery continues.
+        """
+        began, last = time.monotonic(), ""
+        while True:
+            stage, error = self.admin.read_recovery()
+            if error or stage == _FAILED:
+                where = f" after {last}" if last else ""
+                message = (
+                    f"cluster {self.admin.name}: its recovery failed{where}: {error or 'Redpanda gives no reason'}"
+                )
+                raise UserError(message, hint="See the log of the brokers, then run the same command again.")
+            if stage == _INACTIVE and (last or time.monotonic() - began > _UNSEEN_S):
+                return
+            if stage not in {_INACTIVE, last}:
+                last = stage
+                tell(f"recovery of cluster {self.admin.name}: {stage.replace('_', ' ')}")
+            if wait(_POLL_S):
+                message = f"stopped: the recovery of cluster {self.admin.name} continues"
+                raise IncompleteError(message, hint="Run the same command again: it follows the recovery.")

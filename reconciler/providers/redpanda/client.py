@@ -127,6 +127,20 @@ class AdminClient:
         """Return sizes and offsets of a partition on disk and in object storage."""
         return _object(self._get(f"/v1/cloud_storage/status/{topic}/{partition}"))
 
+    def start_recovery(self, cluster_uuid: str | None) -> None:
+        """Start the recovery of the whole cluster, by default of the last one that its bucket has. Not repeatable.
+
+        Raises:
+            UnansweredError: It may have begun.
+        """
+        content = {} if cluster_uuid is None else {"cluster_uuid_override": cluster_uuid}
+        _check_success(self._api.change("POST", _RECOVERY, content), "recover the cluster")
+
+    def read_recovery(self) -> tuple[str, str]:
+        """Return the stage of the cluster's recovery and its error: `inactive` is done or never begun."""
+        status = _object(self._get(_RECOVERY))
+        return str(status.get("state", "")).rpartition("::")[2], str(status.get("error") or "")
+
     def list_mountable(self) -> Sequence[MountableEntry]:
         """Return the mountable topics of the object storage."""
         rows = _rows(_object(self._get("/v1/topics/mountable")).get("topics"), "topic")
@@ -209,6 +223,7 @@ class AdminClient:
         return _check_success(self._api.read(path), f"read {path.partition('?')[0]}").json()
 
 
+_RECOVERY: Final = "/v1/cloud_storage/automated_recovery"
 KAFKA: Final = "kafka"
 """The only namespace of Redpanda whose topics clients see."""
 
@@ -275,6 +290,11 @@ _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "limit of 1 shadow link": ("a cluster has one shadow link", "Delete the other link first."),
     "valid license": ("a shadow link needs a licence", "Check `rpk cluster license info`."),
+    "No matching metadata": (
+        "its bucket has no metadata of another cluster, or not of that one",
+        "Check cloud_storage_bucket, and the UUID of --from.",
+    ),
+    "Recovery already active": ("its recovery has begun already", "Run the same command again: it follows that one."),
     "state transition": ("this is not legal in its state", "See its state: reconciler mount status"),
 }
 """Part of a message → our words and hint. Versions answer 400 or 500 for the same: the message decides (F-R-203)."""

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
+from reconciler.errors import IncompleteError, UserError
+from reconciler.operations.clusters.cluster_recovery import RecoveredCluster, recover_cluster
 from reconciler.operations.clusters.topics import read_topic_storage, read_topic_storages
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.runner import SiteOptions
-from reconciler.planning.actions import Transition
+from reconciler.operations.steps.runner import SiteOptions, Stop
+from reconciler.planning.actions import Adopt, Transition
 from reconciler.providers.registry import open_provider
 from reconciler.resources.measures import TierUsage
 from tests.contracts.names import own
 from tests.contracts.providers import create, done, topic
+from tests.contracts.redpanda import declared_on_redpanda
 from tests.operations.redpanda.test_redpanda import ORDERS, TIERED, Desk, desk_on, document, mounting, orders
 from tests.servers.redpanda.faults import RECOVERY as RECOVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from conftest import Bench
 
@@ -110,6 +115,10 @@ def offload(desk: Desk, name: str) -> dict[tuple[int, int], tuple[object, ...]]:
 def recovered(name: str = "orders", **spec: object) -> dict[str, object]:
     spec = {"partitions": 2, "replicationFactor": 1, "configs": {**TIERED, RECOVERY: "true"}, **spec}
     return document("Topic", name, spec)
+
+
+def recover(bench: Bench, tell: Callable[[str], object] = print) -> RecoveredCluster:
+    return recover_cluster(bench.acting("cluster recover"), "west", None, confirm=lambda: True, tell=tell)
 
 
 def count_statuses(desk: Desk) -> int:
@@ -240,9 +249,65 @@ def test_a_topic_is_recovered_by_its_name_where_tiering_can_be_used(
     desk = desk_on(bench, start_redpanda(license_status="expired"))
     desk.declare(recovered())
     assert any("its licence is expired" in error.message for error in desk.bench.plan().plan.errors)
+    with pytest.raises(UserError, match="cannot be recovered from object storage: its licence is expired"):
+        recover(desk.bench)
     desk.server.cluster.license_status = "valid"
     located = document("Topic", "orders", {"recoverFrom": "orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"})
     desk.declare(located)
     (problem,) = desk.bench.plan().plan.errors
     assert "recovers a topic by its name, not a location" in problem.message
     assert 'configs: {remote.recovery: "true"}' in problem.hint
+
+
+def test_a_new_cluster_recovers_what_a_lost_one_left_and_the_next_plan_adopts_it(
+    bench: Bench, start_redpanda: Callable[..., Redpanda], tmp_path: Path
+) -> None:
+    lost = desk_on(bench, start_redpanda(bucket=tmp_path / "bucket"))
+    lost.declare(recovered("tiered", configs=TIERED), document("Topic", "local", PLAIN))
+    for made in (topic("tiered", partitions=2, replicationFactor=1, configs=TIERED), topic("local", **PLAIN)):
+        done(open_provider(lost.cluster, lost.edge), create(made))
+    write_records(lost, "tiered", 20)
+    records = read_records(lost, "tiered", 20)
+    lost.server.close()
+    server = start_redpanda(bucket=tmp_path / "bucket")
+    new = Desk(lost.bench, server, declared_on_redpanda("west", server))
+    new.declare(recovered("tiered", configs=TIERED), document("Topic", "local", PLAIN))
+
+    server.faults.add("fails", RECOVERIES, "cluster/", message="no such manifest")
+    with pytest.raises(UserError, match=r"its recovery failed.*: no such manifest"):
+        recover(new.bench)
+
+    server.faults.add("slow", RECOVERIES, "cluster/", seconds=0.5)
+
+    stopped = replace(new.bench, stop=Stop())
+    with pytest.raises(IncompleteError, match="the recovery of cluster west continues") as caught:
+        recover(stopped, lambda _: stopped.stop.request())
+    assert "it follows the recovery" in caught.value.hint
+
+    stages: list[str] = []
+    assert recover(new.bench, stages.append).topics == 2
+    assert "recovery of cluster west: recovered topic data" in stages
+    assert (
+        sum(path == "/v1/cloud_storage/automated_recovery" for _, verb, path in server.requests if verb == "POST") == 2
+    )
+    assert read_records(new, "tiered", 20) == records
+    with pytest.raises(UserError, match="cluster west has 2 topics and is not recovered"):
+        recover(new.bench)
+    planned = new.bench.plan().plan
+    assert {type(action) for action in planned.actions} == {Adopt}
+    assert planned.errors == ()
+    assert new.bench.apply().verdict is None
+    assert new.bench.plan().plan.actions == ()
+
+
+def test_a_bucket_without_another_cluster_recovers_nothing(desk: Desk) -> None:
+    desk.declare()
+    with pytest.raises(UserError, match="its bucket has no metadata of another cluster") as caught:
+        recover(desk.bench)
+    assert "cloud_storage_bucket" in caught.value.hint
+
+
+def test_another_platform_names_its_own_way(bench: Bench) -> None:
+    with pytest.raises(UserError, match="a cluster of platform embedded does not recover itself") as caught:
+        recover(bench)
+    assert "reconciler export west --from-object-storage" in caught.value.hint
