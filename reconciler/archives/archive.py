@@ -230,7 +230,7 @@ def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int
 
 
 def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
-    """Detach a topic, so that any cluster may mount it; return its ownership.
+    """Detach a topic, so any cluster may mount it; return its ownership.
 
     Raises:
         OwnershipLostError: Another cluster took the topic over before it was detached.

@@ -102,7 +102,7 @@ def parse_object(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
 
 
 def decode_object(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
-    """Decode the content of an object."""
+    """Decode an object's content."""
     try:
         return decode(content)
     except MALFORMED as error:

@@ -188,7 +188,7 @@ def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict
 
 
 def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
-    """Return the topic at a location; raise `UserError` if there is none."""
+    """Return the topic at a location; raise `UserError` if missing."""
     topic = read_topic_manifest(storage, location.cluster_id, location.revision)
     if topic is None:
         lost = build_topic_manifest_key(location.cluster_id, location.revision)

@@ -197,7 +197,7 @@ class LazyGroup(TyperGroup):
 
 
 class _NamedCommand(TyperCommand):
-    """A command whose usage errors name it, so that hints name its help."""
+    """A command whose usage errors name it, so hints name its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         try:

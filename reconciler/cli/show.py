@@ -294,7 +294,7 @@ def run_with_dialog(
     is_approved: bool,
     instead: str = "Give --yes",
 ) -> None:
-    """Run `do` with progress and confirmation; `instead` is the hint if there is no terminal.
+    """Run `do` with progress and confirmation; `instead` is the hint without a terminal.
 
     Raises:
         UsageError: A confirmation is needed, and there is no terminal.

@@ -75,7 +75,7 @@ def sync_group_offsets(
 
 
 def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
-    """Mark offsets committed in a new mirror as synced, so that the link may overwrite them.
+    """Mark offsets committed in a new mirror as synced, so the link may overwrite them.
 
     Return the number of changed groups.
     """

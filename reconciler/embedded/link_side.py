@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterLinks:
-    """The links of a cluster, used as the super user. Thread-safe."""
+    """The cluster's links, used as the super user. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None

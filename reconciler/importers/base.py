@@ -105,7 +105,7 @@ class NotImported:
     why: str
     hint: str = ""
     is_expressible: bool = True
-    """Whether manifests can express the field, so that a corrected value would be imported."""
+    """Whether manifests can express the field, so a corrected value would be imported."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class Fields:
         return self._locate(self._path)
 
     def locate_key(self, key: str) -> SourcePlace:
-        """Return the position of a key."""
+        """Return a key's position."""
         return self._locate((*self._path, key))
 
     def read_raw(self, key: str) -> Any:

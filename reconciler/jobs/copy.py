@@ -40,7 +40,7 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Each pass copies the next range of every partition, so that all partitions advance.
+# Each pass copies the next range of every partition, so all partitions advance.
 
 
 _MAX_SHARES: Final = 6

@@ -222,7 +222,7 @@ class Tasks:
 
     @property
     def session(self) -> SparkSession | None:
-        """Spark session, or `None` if tasks run in this process."""
+        """Spark session; `None` if tasks run in this process."""
         return self._spark
 
     @property

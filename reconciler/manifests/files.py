@@ -30,7 +30,7 @@ _SHOWN: Final = 5
 
 
 def find_workspace(start: Path) -> Path:
-    """Return the nearest folder at or above `start` with a `reconciler.yaml`. Raises `UserError` if there is none."""
+    """Return the nearest folder at or above `start` with a `reconciler.yaml`. Raises `UserError` if none."""
     beginning = start.resolve()
     for folder in (beginning, *beginning.parents):
         if _is_file(folder / WORKSPACE_FILE):
@@ -89,7 +89,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         return Problem(label, None, None, "", "is not a regular file", "Name a file of YAML")
-    with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so that what was checked is what is read
+    with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so what was checked is what is read
         if status.st_size > MAX_BYTES:
             return _build_size_problem(label, status.st_size)
         try:

@@ -1,7 +1,7 @@
 """Registers: small JSON objects that change by compare-and-swap.
 
 Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes bodies unique.
-Marks identify the last 256 swaps, so that a writer whose response was lost recognizes its own swap.
+Marks identify the last 256 swaps, so a writer whose response was lost recognizes its own swap.
 
 If a writer is killed, some stores keep a truncated body, which was never acknowledged. A create overwrites that body; a
 swapped register is restored from the bucket's versions.
@@ -153,7 +153,7 @@ class Register:
         self._is_new = is_new
 
     def read(self) -> RegisterSnapshot | None:
-        """Return the register's value, or `None` if the register does not exist.
+        """Return the register's value; `None` if the register does not exist.
 
         Raises:
             NewerFormatError: A newer version of this package wrote it.

@@ -332,7 +332,7 @@ def read_source_file(source: str | None) -> str:
 
 
 def read_labels(resource: Resource) -> Mapping[str, str]:
-    """Return the labels of a resource, if any."""
+    """Return a resource's labels, if any."""
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 

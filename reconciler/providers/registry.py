@@ -28,13 +28,13 @@ def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
 
 
 def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415
 
     return KafkaProvider(cluster, edge)
 
 
 def _open_redpanda(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415
 
     return RedpandaProvider(cluster, edge)
 

@@ -83,7 +83,7 @@ class Bounds:
 
     start: int
     local_start: int | None
-    """Start of the local tier; `None` if it is unknown."""
+    """Start of the local tier; `None` if unknown."""
     stable: int
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
@@ -196,7 +196,7 @@ class TopicLog(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot read the log."""
+        """Raise if this machine cannot read the log."""
         ...
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
@@ -305,7 +305,7 @@ class TransactionalSink(Protocol):
     """A sink that one task per partition writes and commits (Kafka). Ranges are in source offsets."""
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot access the sink."""
+        """Raise if this machine cannot access the sink."""
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
@@ -321,7 +321,7 @@ class TransactionalSink(Protocol):
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range in transactions, and yield after each commit. Skip records that are committed already.
+        """Copy a range in transactions, and yield after each commit. Skip committed records.
 
         Raises:
             LostRaceError: Another process copies this partition.
@@ -353,7 +353,7 @@ class RekeySink(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot access the sink."""
+        """Raise if this machine cannot access the sink."""
         ...
 
     def follow_source(self, source: ObservedSource) -> RekeySink:
@@ -394,7 +394,7 @@ class TopicProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """Number of a stream's batch, so that a batch is published only once."""
+    """Number of a stream's batch, so a batch is published only once."""
 
     stream: str
     number: int

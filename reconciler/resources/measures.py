@@ -58,7 +58,7 @@ class Measure:
     older: Mapping[int, int] = field(default_factory=dict)
     """Approximate size in bytes of older records, by time in ms."""
     undeletable: UndeletableError | None = None
-    """Why the platform cannot delete the records in `diverged`, so that a restore is impossible."""
+    """Why the platform cannot delete the records in `diverged`, so a restore is impossible."""
 
     def estimate_older_bytes(self, ms: int) -> int | None:
         """Return the approximate size in bytes of records older than `ms`; `None` if unknown."""
@@ -472,7 +472,7 @@ _MAX_TOPICS: Final = 1_000
 _MAX_PARTITIONS: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
-"""Maximum number of lags measured on a cluster."""
+"""Maximum lags measured on a cluster."""
 
 
 def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:

@@ -300,7 +300,7 @@ class MirrorEntry:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether mirroring has ended, so that the topic is an ordinary topic."""
+        """Return whether mirroring has ended, so the topic is an ordinary topic."""
         return self.state == STOPPED
 
     def to_json(self) -> Json:
@@ -417,8 +417,8 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# States that a link causes (paused, unreachable, broken) are stored only in the link.
-# `named_link` is the link with its name; `None` if it was deleted.
+# States that a link causes (paused, unreachable, broken) are stored only in the link. `named_link` is the link with its
+# name; `None` if deleted.
 
 
 PROMOTE: Final = "promote"
@@ -867,11 +867,11 @@ class GroupOffsetsResult:
 
     is_changed: bool = False
     is_clamped: bool = False
-    """Whether offsets were limited to the mirror's end, so that they must be copied again."""
+    """Whether offsets were limited to the mirror's end, so they must be copied again."""
     reading: tuple[str, ...] = ()
     """Mirrors that the group reads on this cluster. If there are any, no offset was copied."""
     own: tuple[str, ...] = ()
-    """Mirrors whose offsets the group itself committed on this cluster, so that they were not changed."""
+    """Mirrors whose offsets the group itself committed on this cluster, so they were not changed."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]

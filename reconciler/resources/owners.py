@@ -80,7 +80,7 @@ class Owners:
     """Why this cluster cannot store owners; `None` if it can."""
 
     def find_owner(self, key: str) -> ResourceOwner | None:
-        """Return the owner of a key, if known."""
+        """Return a key's owner, if known."""
         lineage = self.lineages_by_key.get(key)
         return None if lineage is None else self.workspaces.get(lineage)
 
@@ -99,7 +99,7 @@ class OwnerChange:
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
-    """Key to take → owner that may lose it, or `None` if the key must be free."""
+    """Key to take → owner that may lose it; `None` if the key must be free."""
     keep: Collection[str] = ()
     """Keys that the workspace continues to own unless another workspace took them."""
     makes_cluster: bool = False

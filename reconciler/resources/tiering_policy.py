@@ -288,7 +288,7 @@ RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAG
 
 
 def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs of a policy, without settings that Kafka cannot express."""
+    """Return a policy's configs, without settings that Kafka cannot express."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}

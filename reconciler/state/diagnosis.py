@@ -148,7 +148,7 @@ class Symptoms:
     problems: tuple[str, ...] = ()
     lockfile: Lockfile | None = None
     is_current: bool = False
-    """Whether no newer lockfile existed, so that the lease is valid."""
+    """Whether no newer lockfile existed, so the lease is valid."""
 
     def check_lease_free(self) -> None:
         """Raise `LeaseError` if a process holds the lease of the newest lockfile."""

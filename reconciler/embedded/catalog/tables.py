@@ -43,7 +43,7 @@ class TopicCounts:
 
     @classmethod
     def of(cls, topic: TopicEntry | None) -> TopicCounts:
-        """Return the counts of a topic; zero for `None`."""
+        """Return a topic's counts; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 

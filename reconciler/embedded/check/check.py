@@ -68,7 +68,7 @@ class CurrentTopics:
             return self._turned[1]
 
     def read_catalog(self) -> Catalog | None:
-        """Return the catalog; `None` if it is unreadable or older than the checked one."""
+        """Return the catalog; `None` if unreadable or older than the checked one."""
         with self._lock:
             return self._read_if_current()
 

@@ -43,7 +43,7 @@ _SEALED_STATES: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 
 def parse_migration_state(migration: MigrationEntry) -> MigrationState | None:
-    """Return a migration's state; `None` if it is invalid."""
+    """Return a migration's state; `None` if invalid."""
     try:
         return MigrationState(migration.state)
     except ValueError:

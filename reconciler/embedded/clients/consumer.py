@@ -39,7 +39,7 @@ class PartitionStream:
         self.epoch: int | None = None
 
     def read_next(self, most: int) -> pa.RecordBatch | None:
-        """Return at most `most` records; `None` at the end of the log.
+        """Return at most `most` records; `None` at the log's end.
 
         Raises:
             UserError: The stream is strict, and the log lacks its position.

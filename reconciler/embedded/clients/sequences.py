@@ -25,7 +25,7 @@ Json = dict[str, Any]
 SEQUENCES: Final = 1 << 31
 KEPT_MS: Final = 24 * 60 * 60 * 1000
 MAX_PASSING_PRODUCERS: Final = 500
-"""Maximum number of producers in a head whose id only one process uses."""
+"""Maximum producers in a head whose id only one process uses."""
 
 _AGAIN = "Nothing was appended. Ask the partition for the producer's last sequence number, and continue from it."
 

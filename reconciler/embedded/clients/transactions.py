@@ -197,7 +197,7 @@ def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return state and producer epoch of a transactional id; `None` if it was never used."""
+    """Return state and producer epoch of a transactional id; `None` if never used."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     return None if held is None else (parse_transaction(register, held), held.epoch)
@@ -376,7 +376,7 @@ class _DecidedPartition:
         self.store.delete(dropped)
 
     def _fence_first_append(self) -> None:
-        """Create the head with the new epoch, so that a late append fails."""
+        """Create the head with the new epoch, so a late append fails."""
         topic = self._find_topic()
         if topic is None:
             return

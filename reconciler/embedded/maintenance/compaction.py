@@ -329,7 +329,7 @@ class Compaction:
     pass, or for Spark (`jobs/compaction.py`).
 
     Remote-only records in `[start, local_start)` are cleaned, too; remote copies of local records are uploaded again
-    instead. While a topic uploads, only uploaded records supersede others, so that object storage alone has each key's
+    instead. While a topic uploads, only uploaded records supersede others, so object storage alone has each key's
     newest value. New objects are stored first. One manifest swap publishes the remote ones, then one head swap
     publishes the local ones with `compacted_to`. Invariants of every intermediate state:
 
@@ -372,7 +372,7 @@ class Compaction:
         )
 
     def plan_scope(self, head: Head, *, now_ms: int) -> CompactionScope | None:
-        """Return the parts to clean; `None` if there are none."""
+        """Return the parts to clean; `None` if none."""
         if not is_log_reachable(head, self._policy, self._remote):
             return None
         remote = read_remote_only_entries(head, self._place, self._remote)

@@ -98,7 +98,7 @@ class HeadCache:
         self._changes[key] = self._changes.get(key, 0) + 1
 
     def read_head(self, store: ObjectStore, surveyed: SurveyedPartition) -> Head | None:
-        """Return the listed head or a newer one; `None` if it was deleted."""
+        """Return the listed head or a newer one; `None` if deleted."""
         known = (surveyed.key, surveyed.hint)
         if known in self._read:
             return self._read[known]

@@ -195,9 +195,9 @@ class Mounts:
         self.drive(migration)
 
     def drive(self, migration: int) -> MigrationEntry | None:
-        """Drive a migration until it waits for a request; `None` if it is complete."""
+        """Drive a migration until it waits for a request; `None` if complete."""
         from reconciler.embedded.mounts.inbound import InboundSteps  # noqa: PLC0415 - brings Arrow
-        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415 - as above
+        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415
 
         is_checked = False
         while True:

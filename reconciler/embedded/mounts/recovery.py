@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def create_remote_head(
     store: ObjectStore, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None, fetched: Sequence[Entry] = ()
 ) -> None:
-    """Create a partition's head for records in object storage, unless it exists.
+    """Create a partition's head for records in object storage, if missing.
 
     `fetched` are the newest segments that were copied to the local tier.
     """
@@ -116,7 +116,7 @@ class TopicRecovery:
     copied: Callable[[Entry], object] = lambda _segment: None
 
     def recover_partition(self, number: int) -> None:
-        """Create one partition, unless it exists."""
+        """Create one partition, if missing."""
         if read_head(self.store, self.topic_id, number) is not None:
             return
         own = remote_partition(self.tiering.location, number)

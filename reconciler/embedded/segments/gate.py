@@ -377,7 +377,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
-        """List the last append first, so that the swapping thread stays first in the queue."""
+        """List the last append first, so the swapping thread stays first in the queue."""
         return list(enumerate(self._wanted))[::-1]
 
 

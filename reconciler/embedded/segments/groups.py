@@ -287,7 +287,7 @@ def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = 
 
 
 def group_register(store: ObjectStore, group: str) -> Register:
-    """Return the register of a group."""
+    """Return a group's register."""
     return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 

@@ -226,7 +226,7 @@ def find_next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -
 def delete_expired(
     store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int
 ) -> ExpiryResult | None:
-    """Delete a partition's expired segments; return `None` if there are none."""
+    """Delete a partition's expired segments; return `None` if none."""
     done: ExpiryResult | None = None
     doomed: list[str] = []
 

@@ -43,7 +43,7 @@ class CachedFile:
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and record its use; return `None` if it is missing or incomplete."""
+        """Open a file and record its use; return `None` if missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:

@@ -1,6 +1,6 @@
 """Upload segments, and upload them again after compaction.
 
-A segment becomes one file, whose footer is its index. Partly uploaded segments are split, so that remote segments never
+A segment becomes one file, whose footer is its index. Partly uploaded segments are split, so remote segments never
 overlap.
 """
 

@@ -137,7 +137,7 @@ def _manifest_error(message: str) -> UserError:
 
 
 ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-"""Reads a partition's manifest; returns `None` if it was never tiered."""
+"""Reads a partition's manifest; returns `None` if never tiered."""
 
 
 class LogShare(NamedTuple):

@@ -498,7 +498,7 @@ class Release:
 def release_topic_ownership(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Remove a topic's owner, so that any cluster can mount it. `allow` must name the topic."""
+    """Remove a topic's owner, so any cluster can mount it. `allow` must name the topic."""
     site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):

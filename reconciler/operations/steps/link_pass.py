@@ -341,7 +341,7 @@ def sync_links(
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # The version is read before the mirrors, so that the next pass notices concurrent changes.
+            # The version is read before the mirrors, so the next pass notices concurrent changes.
             version = (
                 links.syncs.read_metadata_version()
                 if any(every_link.status is not LinkStatus.PAUSED for every_link in every)

@@ -125,7 +125,7 @@ class MountPorts:
         )
 
     def open_log(self, cluster: str, topic: str) -> TopicLog:
-        """Return the log of a topic."""
+        """Return a topic's log."""
         return self.provider.open_log(address_of("topic", cluster, topic))
 
     def open_archive(self, location: str) -> Archive:

@@ -119,7 +119,7 @@ def read_state(site: Site) -> Snapshot | None:
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state, so that no command starts an empty one."""
+    """Reject a missing state, so no command starts an empty one."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Restore the state, or act without one: --no-state. Nothing was written."

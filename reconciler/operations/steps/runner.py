@@ -419,7 +419,7 @@ def _skipped_error(because: str) -> ReconcilerError:
 
 
 def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is the only argument
-    """Raise an error if the user did not confirm."""
+    """Raise if the user did not confirm."""
     if not is_confirmed:
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 

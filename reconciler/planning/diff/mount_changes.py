@@ -82,7 +82,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
 
 
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command unmounted, so that its name stays taken."""
+    """Keep the record of a topic that a command unmounted, so its name stays taken."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
     decision.add_held_change(

@@ -387,7 +387,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command moved, so that its old name stays taken."""
+    """Keep the record of a topic that a command moved, so its old name stays taken."""
     new_address = situation.topics_moved_away[sides.address]
     decision.add_held_change(
         sides,

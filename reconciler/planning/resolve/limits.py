@@ -140,7 +140,7 @@ FIXED: Final = frozenset({"mode", "prefix", "source"})
 def check_topic(
     topic: Topic, capabilities: Capabilities, seen: Observed | None, *, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield unsupported settings of a topic, except `reported` configs. `seen`: `None` if it is new."""
+    """Yield unsupported settings of a topic, except `reported` configs. `seen`: `None` if new."""
     spec = topic.spec
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs

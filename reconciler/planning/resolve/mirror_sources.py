@@ -167,7 +167,7 @@ def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def find_mirror_status(seen: Observed) -> MirrorStatus | None:
-    """Return the state of an observed mirror, or `None` if this version does not know it."""
+    """Return the state of an observed mirror; `None` if this version does not know it."""
     try:
         return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
     except ValueError:
@@ -241,7 +241,7 @@ def check_role_swap(
 
 
 def has_swapped_role(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles are swapped, so that the other cluster's mirror determines the role."""
+    """Return whether roles are swapped, so the other cluster's mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and find_mirror_back(mirror, situation) is not None
 
 

@@ -38,7 +38,7 @@ class SharedStorage:
 
     url: str
     cluster_id: str | None
-    """Id of the mounting cluster; `None` if it does not exist."""
+    """Id of the mounting cluster; `None` if missing."""
     mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class SharedStorage:
 def find_source(
     mounting: Mounting, last_location: str | None, storage: SharedStorage
 ) -> MountSource | UserError | None:
-    """Return the source of a Mounting or an error, or `None` if this storage has no such topic.
+    """Return the source of a Mounting or an error; `None` if this storage has no such topic.
 
     Without `source`, the location that the Mounting unmounted last comes first.
     """

@@ -370,7 +370,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 
 def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic; `shape` is (partitions, replicas). Return its id, or `None` if the name exists."""
+    """Create a topic; `shape` is (partitions, replicas). Return its id; `None` if the name exists."""
     request = build_creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:

@@ -326,7 +326,7 @@ def delete_topics(
     ids: Mapping[str, str],
     may_go_on: Callable[[], None] = skip_check,
 ) -> None:
-    """Delete topics by id, so that new topics of the same name stay."""
+    """Delete topics by id, so new topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = build_deletion_request(ids[change.name] for change in some)

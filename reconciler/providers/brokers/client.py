@@ -40,7 +40,7 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""Timeout of a change in ms, longer than the brokers' own, so that brokers report theirs."""
+"""Timeout of a change in ms, longer than the brokers' own, so brokers report theirs."""
 _RETRY_SECONDS: Final = 30.0
 """Limit of retries without a response. Dead leaders are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
@@ -161,7 +161,7 @@ def _is_unsent(error: BaseException) -> bool:
 
 
 def check_clients_installed(*, cluster: str) -> None:
-    """Raise an error if a client library is missing."""
+    """Raise if a client library is missing."""
     missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
     if missing:
         message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
@@ -190,7 +190,7 @@ class KafkaClient:
 
     @classmethod
     def for_cluster(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
-        """Return the client of a cluster; it resolves secrets when it connects."""
+        """Return a cluster's client; it resolves secrets when it connects."""
         return cls(declared.metadata.name, lambda: build_admin_settings(declared, edge), dialect)
 
     @property
@@ -231,7 +231,7 @@ class KafkaClient:
 
     def supports_version(self, request: type, version: int) -> bool:
         """Return whether the brokers support a version of a request."""
-        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
+        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, live brokers, and operations allowed to this principal."""
@@ -261,7 +261,7 @@ class KafkaClient:
         return {topic.name: _parse_topic(topic) for topic in answer.topics}
 
     def read_topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic; `None` if it does not exist or is being deleted.
+        """Return a topic; `None` if missing or being deleted.
 
         Raises:
             NotAuthorizedError: The topic may not be described.

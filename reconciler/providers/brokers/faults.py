@@ -45,7 +45,7 @@ TRANSIENT: Final = {
 """Temporary errors, after which callers retry."""
 
 UNDONE: Final = frozenset({14, 15, 16, 41, 55, 89})
-"""Temporary errors that guarantee that nothing was done, so that even a write may be repeated."""
+"""Temporary errors that guarantee that nothing was done, so even a write may be repeated."""
 
 FORBIDDEN: Final = {
     29: "this principal may not do that with the topic",

@@ -110,7 +110,7 @@ class KafkaMigrations:
         }
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield each detached topic's location, with the topic or an error."""
+        """Yield the detached topics."""
         return list_registers(self.job_steps.storage)
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:

@@ -229,7 +229,7 @@ class KafkaMoves:
         return topic
 
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore a topic's configs. The longer of its current and archived retention applies."""
+        """Restore a topic's configs."""
         defaults = self.capabilities().defaults
         changes = compute_final_configs(manifest, self.capabilities().configs, defaults)
         for key, value in retention.items():
@@ -333,12 +333,12 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's recorded end offsets; `None` if missing, or if records followed."""
+        """Return the old topic's recorded end offsets."""
         ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit groups' offsets in the new topic; return the number of groups."""
+        """Commit groups' offsets in the new topic."""
         key = (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
         switched = set() if entry is None else set(entry.get("switched", ()))

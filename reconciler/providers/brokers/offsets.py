@@ -113,7 +113,7 @@ def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Map
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Return whether `cleanup.policy` is only `compact`, so that no old records are deleted."""
+    """Return whether `cleanup.policy` is only `compact`, so no old records are deleted."""
     ((_, configs),) = client.read_configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}

@@ -559,7 +559,7 @@ class BrokersProvider(ABC):
                 self._naming = build_naming(self._separator, self._known)
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return a topic's partitions and configs, which its mirrors follow."""
+        """Return a topic's partitions and configs."""
         from reconciler.providers.brokers.links.link_site import read_source_topics
 
         seen = self._read_topic(topic)

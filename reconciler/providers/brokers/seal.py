@@ -1,4 +1,4 @@
-"""Seal topics: brokers then reject every batch, so that the end offsets are final.
+"""Seal topics: brokers then reject every batch, so the end offsets are final.
 
 Brokers have no such switch, and access rules do not stop every producer. A seal sets `max.message.bytes` to 80 and
 `compression.type` to gzip. No batch is that small (at least 81 bytes), but transaction markers are (78 bytes). Without

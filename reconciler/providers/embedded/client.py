@@ -398,7 +398,7 @@ class CatalogBatch:
 
 
 def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    """Drop unchanged configs, so that a repeated action is not rejected by another operation in progress."""
+    """Drop unchanged configs, so a repeated action is not rejected by another operation in progress."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 

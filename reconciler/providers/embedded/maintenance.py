@@ -213,7 +213,7 @@ class EmbeddedTopicProducer:
         self.producer.append(self.full_name, records)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write buffered records, and return each partition's offset range since the last call."""
+        """Write the buffered records."""
         return self.producer.flush().get(self.full_name, {})
 
 

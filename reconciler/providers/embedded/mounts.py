@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-A mount or unmount is a migration that names its Mounting, so that a repeated action continues it.
+A mount or unmount is a migration that names its Mounting, so a repeated action continues it.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class MountBatch:
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
-    """Return the owner of a topic to unmount; `None` if it was never detached."""
+    """Return the owner of a topic to unmount; `None` if never detached."""
     remote, location = cluster.remote, attachment.location
     if remote is None:
         return None
@@ -306,7 +306,7 @@ class Migrations:
         ]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a lifecycle verb. A cancellation is complete on return."""
+        """Request a lifecycle verb."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         after = mounts.ask(migration, verb)

@@ -210,7 +210,7 @@ def _missing_description_error(storage: ObjectStore, place: str, manifests: int)
 
 
 def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
-    """Return a cluster's stored metadata; `None` if it is missing or the cluster's id is ambiguous."""
+    """Return a cluster's stored metadata; `None` if missing or the cluster's id is ambiguous."""
     if storage is None:
         return None
     cluster_id = cluster_id or _find_only_cluster_id(storage)
@@ -309,7 +309,7 @@ def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]
 def begin_recovery(
     draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str
 ) -> str:
-    """Create the topic that a recovery fills unless it exists, and return its id."""
+    """Create the topic that a recovery fills, if missing, and return its id."""
     if isinstance(source, UserError):
         raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)

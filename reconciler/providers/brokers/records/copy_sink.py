@@ -111,7 +111,7 @@ class CopyRange:
     method: CopyMethod
     offsets: OffsetRange
     is_continuation: bool = False
-    """Whether another method copied the preceding records, so that records removed since then are an error."""
+    """Whether another method copied the preceding records, so records removed since then are an error."""
 
     def read_lots(self) -> Iterator[CopyLot]:
         """Yield the records in order. Whole batches end before the first that must be copied by record."""
@@ -213,11 +213,11 @@ class CopySink:
         return spans
 
     def follow_source(self, source: ObservedSource) -> CopySink:
-        """Return a sink that records this observation of the source with each commit."""
+        """Return a sink that stores `source` with each commit."""
         return replace(self, source=source)
 
     def mark_complete(self) -> None:
-        """Record that the first copy reached the end that its source had at the start."""
+        """Record that the first copy is complete."""
         if self.on_complete is not None:
             self.on_complete()
 

@@ -403,7 +403,7 @@ class KafkaLog:
         return "compact" in (configs["cleanup.policy"].value or "")
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`.
+        """Yield the readable records of `offsets`.
 
         Raises:
             UserError: The partition does not exist, or may not be read.
@@ -417,19 +417,19 @@ class KafkaLog:
                 self._check_same(seen)
 
     def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-        """Yield a range's records as lists of confluent-kafka messages."""
+        """Yield a range's records as messages."""
         return read_messages(self._build_source(partition), offsets)
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
-        """Return whether the first batches of a range are worth copying whole."""
+        """Return whether to copy whole batches."""
         return has_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
-        """Yield stored batches, up to the first that must be read record by record."""
+        """Yield stored batches."""
         return read_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None` if all records are older."""
+        """Return the first offset at or after a time."""
         if timestamp_ms < 0:  # Brokers would take a negative time for a special value.
             bounds = self.read_bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None

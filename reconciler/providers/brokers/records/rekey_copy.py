@@ -105,7 +105,7 @@ class KafkaRekeySink:
         """Do nothing, because all processes can reach the brokers."""
 
     def follow_source(self, source: ObservedSource) -> KafkaRekeySink:
-        """Return a sink that records this observation of the source with each commit."""
+        """Return a sink that stores `source` with each commit."""
         return replace(self, source=source)
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:
