@@ -44,7 +44,7 @@ def missing_offsets_error(
 ) -> MissingObjectError:
     """Return the error for a missing object with records of these offsets.
 
-    `end` is the manifest's end if that is below the offsets.
+    `end` is the manifest's end if below the offsets.
     """
     what = f"the records at offsets {first} to {last}"
     error = missing_object_error(store, key, what)

@@ -195,7 +195,7 @@ class SelectOptions(FileOptions):
 
 
 def _check_utf8(typed: Sequence[str]) -> None:
-    """Reject values that are not UTF-8: saved plans cannot store them."""
+    """Reject invalid UTF-8, which saved plans cannot store."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")

@@ -232,7 +232,7 @@ def _matches_name(pattern: str, name: str) -> bool:
 
 
 def refusal_error(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
-    """Return the error for an operation that is denied or not allowed."""
+    """Return the error for a refused operation."""
     kind, name = what
     start = f"{_format_principal(who)} may not {operation} {kind} {name}: "
     end = f" ({_KAFKA_ERRORS[kind]})"

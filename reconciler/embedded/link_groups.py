@@ -126,7 +126,7 @@ class _OffsetCopy:
         for (topic, partition), position in offsets.items():
             entry = self.catalog.topics.get(topic)
             if entry is None or entry.active_mirror is None:
-                continue  # The mirror was deleted or stopped in the meantime.
+                continue  # The mirror was deleted or stopped since.
             topics[entry.id] = topic
             if partition < entry.partitions:
                 places[entry.id, partition] = position

@@ -250,7 +250,7 @@ def update_mirrors(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str
     for name, source in sources.items():
         entry = draft.topics.get(name)
         if entry is None or entry.active_mirror is None:
-            continue  # The mirror was deleted or stopped in the meantime.
+            continue  # The mirror was deleted or stopped since.
         try:
             update_mirror(draft, name, source)
         except ReconcilerError as error:

@@ -60,7 +60,7 @@ class _SplitLog:
 class HeadTruncation:
     """Truncates one partition's local tier; a retry reuses parts already written.
 
-    Objects are deleted after the head's swap; after a crash, by the sweep.
+    Objects are deleted after the swap; after a crash, by the sweep.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:

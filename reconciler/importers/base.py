@@ -287,7 +287,7 @@ class Fields:
         self._read_keys.update(keys)
 
     def report_unread(self, why: str = UNKNOWN, *, is_expressible: bool = True) -> None:
-        """Report all keys that were not read."""
+        """Report all unread keys."""
         for key in self.content:
             if key not in self._read_keys and self._is_present(key):
                 self._report(key, why, "", is_expressible=is_expressible)
@@ -355,7 +355,7 @@ def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Read a file; reject one that is unreadable or too large."""
+    """Read a file; reject an unreadable or too large one."""
     raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
         raise build_files_error([raw])

@@ -145,7 +145,7 @@ def copy_log(
 ) -> CopyResult:
     """Copy the records that `sink` lacks up to the source's current end, and mark the copy complete.
 
-    With `until`, copy up to these offsets and mark nothing. If `is_wanted` returns false, stop early.
+    With `until`, copy up to these offsets and mark nothing. Stop early if `is_wanted` returns false.
 
     Raises:
         UserError: The sink is not a copy of the source, or an executor cannot reach one of them.

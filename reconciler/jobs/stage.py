@@ -271,7 +271,7 @@ class Tasks:
 
 
 def stopped_work_error(what: str) -> IncompleteError:
-    """Return the error for work that was stopped."""
+    """Return the error for stopped work."""
     hint = "Run the same command again: it continues."
     return IncompleteError(f"{what} was stopped before it finished", hint=hint)
 
@@ -314,5 +314,5 @@ def run_rounds_in_spark(
 
 
 def stopped_maintenance_error() -> IncompleteError:
-    """Return the error for maintenance that was stopped."""
+    """Return the error for stopped maintenance."""
     return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

@@ -44,7 +44,7 @@ def find_workspace(start: Path) -> Path:
 
 
 def list_environments(folder: Path) -> tuple[str, ...]:
-    """Return the names of the environments, which are folders of overlays."""
+    """Return the environments (folders of overlays)."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
@@ -81,7 +81,7 @@ def build_outside_problem(label: str) -> Problem:
 def read_bounded(path: Path, label: str) -> bytes | Problem:
     """Read a regular file; return a problem if it exceeds `MAX_BYTES` or is unreadable."""
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for its writer.
+        # Without O_NONBLOCK, opening a pipe waits for its writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         return _build_unreadable_problem(label, error)

@@ -42,7 +42,7 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-# Paths are strings, because building a `Path` takes as long as a system call.
+# Paths are strings, because a `Path` takes as long as a system call.
 
 
 StrPath = str | os.PathLike[str]
@@ -333,7 +333,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
 
 
 def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return entries in key order. Folders end with a slash; names that are not UTF-8 are left out."""
+    """Return entries in key order. Folders end with a slash; invalid UTF-8 is left out."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
@@ -515,7 +515,7 @@ def _compute_version(body: bytes) -> Version:
 @contextmanager
 def _open_object(path: str) -> Iterator[IO[bytes]]:
     try:
-        stream = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
+        stream = open(path, "rb", buffering=0)  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         message = f"there is no object {path}"
         raise MissingObjectError(message, hint="Something else removed it; check the folder.") from error

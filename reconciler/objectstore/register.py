@@ -144,7 +144,7 @@ class Register:
     ) -> None:
         """Define the register without a request. A value of another `shape` (see `check_shape`) is damaged.
 
-        A truncated first write is ignored if `is_new` returns true, or if all versions in the bucket are truncated.
+        A truncated first write is ignored if `is_new` returns true, or all stored versions are truncated.
         """
         self.store = store
         self.key = key

@@ -305,7 +305,7 @@ class Clients:
 
     @property
     def single_try_client(self) -> S3Client:
-        """Client without retries, for conditional writes and reads that verify them."""
+        """Client without retries, for conditional writes and their verification."""
         return self._open().single_try_client
 
     def can_share_access(self, other: Clients) -> bool:

@@ -284,7 +284,7 @@ def _list_version_rows(client: S3Client, target: ObjectName) -> list[Any]:
 
 _DELETED_AT_ONCE: Final = 1_000
 _CLOCK: Final = ".clock"
-"""Key that is never written. The response to its GET has the store's time."""
+"""Key never written; the response to its GET has the store's time."""
 _TOO_LARGE_TO_COPY: Final = frozenset({"InvalidRequest", "EntityTooLarge"})
 
 

@@ -143,7 +143,7 @@ class RequestMeter:
 
 
 class MeteredStore(WrappedStore):
-    """A store that counts requests. It is pickled as the inner store, so executors do not count."""
+    """A store that counts requests, except those of executors."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         super().__init__(inner)

@@ -154,7 +154,7 @@ def is_greater_loss(approved: Action, now: Action) -> bool:
 
 
 def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
-    """Build the difference for an approved action that is no longer planned."""
+    """Build the difference for an approved action no longer planned."""
     return Difference(
         id=action.id,
         address=action.address,
@@ -231,7 +231,7 @@ def _format_amounts(of: LossKind, count: int) -> tuple[str, str]:
 
 
 def describe_missing_action(change: Difference) -> str:
-    """Describe an approved action that is no longer planned."""
+    """Describe an approved action no longer planned."""
     instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
 
@@ -317,7 +317,7 @@ class SameOrLess:
 def compare_plans(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved plan.
 
-    An action that is no longer blocked exceeds the approval. An action that only records an approved change does not.
+    An action no longer blocked exceeds the approval. An action that only records an approved change does not.
     """
     return compare_actions(approved.actions, now)
 

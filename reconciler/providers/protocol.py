@@ -323,7 +323,7 @@ class Archives(Protocol):
         ...
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that were ever detached into this object storage, sorted."""
+        """Return all topics ever detached into this object storage, sorted."""
         ...
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # A digest has the sums Σh and Σ(offset)·h mod 2^128, where h is a 128-bit hash of a record's timestamp, key, value and
-# headers. Digests of ranges can be shifted to other offsets and added.
+# headers.
 
 
 _MODULUS: Final = 1 << 128
@@ -126,7 +126,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A range of a log that is stored together, such as a segment."""
+    """A range of a log stored together, such as a segment."""
 
     offsets: OffsetRange
     records: int
@@ -192,7 +192,7 @@ class TopicLog(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """Topic id; `None` if the platform has none. A topic that is created again has another id."""
+        """Topic id; `None` if the platform has none. A recreated topic has another id."""
         ...
 
     def check_shared(self) -> None:
@@ -438,7 +438,7 @@ class AppendSink(Protocol):
 
 
 def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
-    """Return partitions that are new or have records (not only transaction markers) at or after `ends`."""
+    """Return new partitions, and those with records (not only transaction markers) at or after `ends`."""
     partitions = []
     for number, bounds in sorted(log.read_bounds().items()):
         begin = max(ends.get(number, 0), bounds.start)

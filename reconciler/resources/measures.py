@@ -121,7 +121,7 @@ def find_missing_offsets(
 
     Records that the source deleted are excluded; all offsets after its truncation are included.
     """
-    # A topic that was never written has no positions, and so no topic id to compare.
+    # A topic never written has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
     lacked: list[OffsetStretch] = []

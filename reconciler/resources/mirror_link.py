@@ -108,7 +108,7 @@ NEVER_SYNCED: Final = (
     "redpanda.virtual.cluster.id",
     "replication.factor",
 )
-"""Configs of the destination, which are never synced."""
+"""Configs of the destination, never synced."""
 
 _TIER_PREFIXES: Final = (
     "confluent.placement.",

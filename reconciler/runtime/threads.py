@@ -167,7 +167,7 @@ class ThreadEffects:
         self._bell: asyncio.Future[None] | None = None
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run a blocking function on another thread; return its result.
+        """Run a blocking function.
 
         Raises:
             StoppedError: The function ran too long after `hurry`; its outcome is unknown.
@@ -187,7 +187,7 @@ class ThreadEffects:
                 raise _stopped_error()
             return answer.result()
         finally:
-            answer.cancel()  # A call that is still queued must not start.
+            answer.cancel()  # A queued call must not start.
 
     async def sleep(self, seconds: float) -> None:
         """Pause for `seconds`, but only briefly after `hurry`."""

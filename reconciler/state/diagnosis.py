@@ -122,7 +122,7 @@ def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _read_epoch(store: ObjectStore, trace: RunTrace) -> int:
-    """Return the epoch of the last journal page, or of the one before if that is truncated."""
+    """Return the epoch of the last journal page that is not truncated."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)

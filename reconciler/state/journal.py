@@ -84,7 +84,7 @@ class Intent(_Entry):
 
 
 class ActionEnded(_Entry):
-    """An action is complete. Implements `Finished` of planning.recording."""
+    """An action is complete."""
 
     type: Literal["done"] = "done"
     id: str
@@ -477,7 +477,7 @@ def write_result(store: ObjectStore, result: ResultFile) -> None:
 
 
 def read_run(store: ObjectStore, run: str) -> RunFile | None:
-    """Return a run's `run.json`; `None` if it cannot be read."""
+    """Return a run's `run.json`; `None` if unreadable."""
     stored = store.get(run_key(run))
     if stored is None:
         return None

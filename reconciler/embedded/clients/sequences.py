@@ -1,7 +1,6 @@
 """Sequence numbers of producers, and retries until the delivery timeout.
 
-A head stores each producer's epoch and last sequence number for 24 hours. Like Kafka, it accepts any number from an
-unknown producer.
+A head stores each producer's epoch and last sequence number for 24 hours.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ _MAX_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """The log of a topic id. A topic created again under its name has another log."""
+    """The log of a topic id. A recreated topic has another log."""
 
     store: ObjectStore
     catalog: CatalogRegister

@@ -211,7 +211,7 @@ def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
     """Complete decided transactions and abort overdue ones; return how many.
 
-    An error is raised after the others are complete.
+    Errors are raised at the end.
     """
     finished, failed = 0, None
     idle: list[ListedObject] = []
@@ -422,7 +422,7 @@ def claim_transactional_id(
     Each claim, begin and decision increases the epoch, which fences earlier producers.
 
     Raises:
-        ProducerFencedError: Another producer claimed the id at the same time.
+        ProducerFencedError: Another producer claimed the id, too.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), create_mark()

@@ -222,7 +222,7 @@ class Upkeep:
         )
 
     def _find_roll_chore(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
-        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415
 
         stored = count_bytes_to_roll(self.store, head, surveyed.policy)
         return None if stored is None else Chore(surveyed.partition, stored), None
@@ -258,7 +258,7 @@ class Upkeep:
         job_result: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
-        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415
 
         if not chores or self.is_stopped():
             return

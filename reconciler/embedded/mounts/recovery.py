@@ -47,7 +47,7 @@ def create_remote_head(
 ) -> None:
     """Create a partition's head for records in object storage, if missing.
 
-    `fetched` are the newest segments that were copied to the local tier.
+    `fetched` are the newest segments, copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -138,7 +138,7 @@ class TopicRecovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging may have deleted the object, so the manifest is read again.
+                # Retention or merging may have deleted the object.
                 if error.key in missed:
                     raise self._lost_object_error(number, error) from error
                 missed.add(error.key)

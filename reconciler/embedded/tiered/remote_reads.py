@@ -152,7 +152,7 @@ class OpenSegment:
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # Arrow reads a chunk again that was already released.
+            if coming is None:  # Arrow reads a released chunk again.
                 coming = self.fetch_chunk(span)
             held = coming.result()
             del self._coming[span]

@@ -416,7 +416,7 @@ class TieredPartition:
         total = self._plan_total_expiry(head, manifest, now_ms)
         gone = self.expire_to(head, manifest, total.start)
         if gone is not None:
-            # The head read before may reference pages that were deleted since.
+            # The head read before may reference pages deleted since.
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None

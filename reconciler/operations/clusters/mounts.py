@@ -129,7 +129,7 @@ class MountStatus:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a cluster could not be read."""
+        """Error for an unreadable cluster."""
         return unread_clusters_error(self.lost)
 
 
@@ -306,7 +306,7 @@ class MountList:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a register or a cluster could not be read."""
+        """Error for an unreadable register or cluster."""
         if self.damaged:
             what = pluralize(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"

@@ -176,7 +176,7 @@ TAKEN: Final = "TOPIC_EXISTS_ERROR"
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
     """Create missing mirrors, and report name conflicts with other topics.
 
-    With a prefix, mirrors are skipped, because two opposite links would create mirrors forever.
+    With a prefix, mirrors are skipped: two opposite links would create mirrors forever.
     """
     auto_create = sides.spec.auto_create
     filters = () if auto_create is None or not auto_create.enabled else auto_create.filters

@@ -274,7 +274,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """Accept producers again only if the deletion was rejected. After other errors, it may still happen."""
+        """Accept producers again only if the deletion was rejected; otherwise it may still happen."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:

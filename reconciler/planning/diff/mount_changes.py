@@ -185,7 +185,7 @@ def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed
 
 
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
-    """Add the actions of a Mounting, which was recorded at `old` if it was renamed."""
+    """Add the actions of a Mounting, recorded at `old` if renamed."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return

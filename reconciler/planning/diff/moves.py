@@ -51,7 +51,7 @@ SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
 """Jobs of a move, in order."""
 _COPIED_FROM: Final = "movedFrom"
-"""Key in a new topic's origins for the topic that is copied."""
+"""Key in a new topic's origins for the copied topic."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:

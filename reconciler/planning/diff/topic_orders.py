@@ -237,7 +237,7 @@ def warn_of_followers(topic: Address, situation: Situation, decision: Decision) 
 
 
 def find_followers(topic: Address, situation: Situation) -> list[Address]:
-    """Return a topic's mirrors, including recorded mirrors that could not be read."""
+    """Return a topic's mirrors, including recorded, unreadable ones."""
     recorded = (
         address
         for address, last in situation.recorded.items()

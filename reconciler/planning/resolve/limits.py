@@ -170,7 +170,7 @@ def check_topic(
 
 
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield fields that are forbidden for a read replica, with message and hint."""
+    """Yield fields forbidden for a read replica, with message and hint."""
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
     for field in topic.spec.find_replica_conflicts():
         name = "tieringPolicy" if field == "configs" and by_policy else field
@@ -291,7 +291,6 @@ def find_unsupported_features(
 
 
 def _check_internal_filters(filters: Iterable[NameFilter], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield filters that name internal topics, which the platform refuses."""
     for name_filter in filters:
         if name_filter.filter_type == "include" and name_filter.name != "*":
             matching = [name for name in capabilities.internal_topics if matches_filter(name_filter, name)]
@@ -354,7 +353,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
 
 
 def is_unreported(key: str, capabilities: Capabilities) -> bool:
-    """Return whether brokers never report a config, which they accept only at a topic's creation."""
+    """Return whether brokers never report a config, accepted only at a topic's creation."""
     return key in capabilities.configs and capabilities.configs[key].is_unreported
 
 

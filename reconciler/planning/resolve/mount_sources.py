@@ -53,7 +53,7 @@ class SharedStorage:
 
     @cached_property
     def topics_by_location(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by cluster id and initial revision, which are parts of locations."""
+        """Topics by cluster id and initial revision in locations."""
         topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         for topic in self.attached:
             topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)

@@ -456,9 +456,9 @@ def reassign_replicas(
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = ignore_line,
 ) -> None:
-    """Change the number of replicas, and wait until they have moved. A change that stalls fails.
+    """Change the number of replicas, and wait until they have moved.
 
-    If `may_go_on` raises, brokers continue the reassignment.
+    A stalled change fails. If `may_go_on` raises, brokers continue the reassignment.
     """
     every, cluster = client.read_topics(), client.describe_cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}

@@ -156,7 +156,7 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """Return whether a request was not sent. `connection.py` marks errors raised before sending."""
+    """`connection.py` marks errors raised before sending."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 
@@ -172,7 +172,7 @@ _CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
 
 _COORDINATING: Final = frozenset({14, 15, 16})
-"""Error codes of a group coordinator that is loading, missing or moving."""
+"""Error codes of a loading, missing or moving group coordinator."""
 ABSENT: Final = frozenset({3, 100})
 UNAUTHORIZED: Final = 29
 """Error code of a topic that may not be described, and may not exist."""
@@ -277,7 +277,7 @@ class KafkaClient:
         return seen
 
     def build_hidden_error(self, name: str) -> NotAuthorizedError:
-        """Return the error for a topic that may not be described."""
+        """Return the error for a hidden topic."""
         message = f"cluster {self.name}: the principal of reconciler may not describe topic {name}"
         return NotAuthorizedError(message, hint="Allow DESCRIBE on it, then run the same command again.")
 
@@ -407,7 +407,7 @@ _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _invert(_RESOURCES), _inv
 
 
 def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
-    """Return all bindings, and Kafka's error code, which is 0 unless they cannot be read."""
+    """Return all bindings, and Kafka's error code: 0 unless unreadable."""
     answer = _describe_acls(client)
     return list(parse_bindings(answer)), answer.error_code
 

@@ -183,7 +183,7 @@ def translate_error(error: BaseException, *, doing: str, cluster: str) -> Reconc
 
 
 def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
-    """Return the error for a topic or configs that may not be described."""
+    """Return the error for a hidden topic, or hidden configs."""
     return NotAuthorizedError(
         f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
         hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",

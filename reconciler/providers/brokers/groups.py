@@ -90,7 +90,7 @@ class KafkaGroups:
     def measure_lags(
         self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]
     ) -> tuple[list[GroupLag], int]:
-        """Return lags by group and topic, and the number of groups that may not be described.
+        """Return lags by group and topic, and the number of hidden groups.
 
         `bounds` are the partitions' first and last stable offsets.
         """

@@ -409,11 +409,11 @@ class KafkaMoves:
             raise
 
     def unseal_copied_topic(self, topic_id: str) -> None:
-        """Unseal a copied topic that is not deleted."""
+        """Unseal a copied topic that stays."""
         self.seals.remove_seal(topic_id)
 
     def remove_copied_topic_entries(self, topic_ids: Iterable[str]) -> None:
-        """Remove the ledger entries of deleted topics that were copied."""
+        """Remove the ledger entries of copied, deleted topics."""
         entries = self.ledger.read(COPIED_TOPIC, PROGRESS, MAP, REKEYED)
         gone = {(COPIED_TOPIC, topic_id) for topic_id in topic_ids if (COPIED_TOPIC, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
@@ -501,7 +501,7 @@ ApplyActions = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
 
 
 def deletes_copied_topic(action: ControlAction) -> bool:
-    """Return whether an action deletes a topic that was copied to another name."""
+    """Return whether an action deletes a topic copied to another name."""
     return isinstance(action, Delete) and isinstance(action.before, Topic) and Reason.MOVED in action.reasons
 
 

@@ -216,7 +216,7 @@ class EmbeddedLinks(MirrorEntries):
         return self.cluster.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return marks of all topics that are not closed, with one listing."""
+        """Return marks of all open topics, with one listing."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
             topic_id, number = parse_head_key(listed.key)

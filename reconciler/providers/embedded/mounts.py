@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-A mount or unmount is a migration that names its Mounting, so a repeated action continues it.
+Each is a migration that names its Mounting, so a repeated action continues it.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class MountBatch:
                 draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
-            raise _lookup_error(attachment, lookup)  # The missing topic was not unmounted by an earlier run.
+            raise _lookup_error(attachment, lookup)  # No earlier run unmounted the missing topic.
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
@@ -343,7 +343,7 @@ class Migrations:
             mounts.prepare(number)
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield all topics that were ever detached, with one GET each."""
+        """Yield all topics ever detached, with one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._require_storage(), True
         for register in list_registers(storage):

@@ -75,7 +75,7 @@ class EmbeddedArchives:
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that were ever detached, with one GET each."""
+        """Return all topics ever detached, with one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
         return list_mountable_topics(self.cluster_address, self.storage)
@@ -135,7 +135,7 @@ def list_archived(
 ) -> Iterator[tuple[str, RecoverableTopic | UserError]]:
     """Yield the topics that one cluster created, by key, in a stable order.
 
-    Topics of other clusters that are mounted follow as errors, because they must be released first.
+    Mounted topics of other clusters follow as errors, because they must be released first.
 
     Raises:
         UserError: There is no object storage, or the cluster's id is ambiguous or unknown there.

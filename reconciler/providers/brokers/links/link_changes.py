@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 _MOVED: Final = frozenset({14, 15, 16})
-"""Error codes of a coordinator that is loading or has moved to another broker."""
+"""Error codes of a coordinator that is loading or has moved."""
 _RETRIED: Final = _MOVED | {51}
 """Error codes to retry; 51 means that the fenced producer's transaction is still ending."""
 _PAUSE_S: Final = 0.05
@@ -106,7 +106,7 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
             codes[name] = (await connections.send(request, node_id=node)).error_code
-            if codes[name] in _MOVED:  # The library caches a coordinator even after it has moved.
+            if codes[name] in _MOVED:  # The library caches moved coordinators.
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return codes
 

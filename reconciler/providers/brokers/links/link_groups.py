@@ -235,7 +235,7 @@ class _OffsetSync:
 
 
 def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
-    """Return whether a group has no offset, the synced one, or the one before a sync that was not committed."""
+    """Return whether a group has no offset, the synced one, or the one before an uncommitted sync."""
     return current is None or current.offset in synced
 
 

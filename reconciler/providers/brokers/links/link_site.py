@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinkSite:
-    """Cluster that is the destination of links, with its ledger. Thread-safe."""
+    """Destination of links, with its ledger. Thread-safe."""
 
     client: KafkaClient
     naming: ClusterNaming
@@ -179,8 +179,8 @@ def read_source_topics(
 ) -> dict[str, SourceTopic]:
     """Return the properties that mirrors follow, by flat name, with configs set on topics or brokers.
 
-    Brokers that do not tell which values were set give all values. Topics whose configs may not be described are
-    omitted. A sealed topic has the configs before the seal.
+    Brokers that do not tell which values were set give all values. Topics with hidden configs are omitted. A sealed
+    topic has the configs before the seal.
     """
     sources: dict[str, SourceTopic] = {}
     for name, configs in client.read_configs(sorted(topics)):

@@ -216,8 +216,8 @@ def resolve_synced_configs(
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets a config.
 
-    A source's default is set if the destination's differs. Configs that the destination does not know, or refuses on
-    tiered topics, are omitted. Configs in `own` that users declared stay.
+    A source's default is set if the destination's differs. Configs unknown to the destination, or refused on tiered
+    topics, are omitted. Configs in `own` that users declared stay.
     """
     pinned = _list_pinned_configs(destination.configs)
     taken: dict[str, str | None] = {key: value for key, value in pinned.items() if own.get(key, value) == value}
@@ -282,13 +282,13 @@ def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicMetadata], cl
 
 
 def list_mirror_topics(entries: Entries, topics: Mapping[str, TopicMetadata]) -> frozenset[str]:
-    """Return flat names of topics that are mirrors."""
+    """Return flat names of mirrors' topics."""
     live = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.is_mirroring)
 
 
 def find_creating_topics(entries: Entries) -> frozenset[str]:
-    """Return flat names of mirrors that are being created."""
+    """Return flat names of mirrors being created."""
     states = parse_states(entries)
     return frozenset(
         topic

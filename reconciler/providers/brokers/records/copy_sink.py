@@ -57,7 +57,7 @@ _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """Limits of a transaction, which is committed when it reaches one of them."""
+    """Limits of a transaction; reaching one commits it."""
 
     records: int = 100_000
     bytes: int = 64 << 20
@@ -224,7 +224,7 @@ class CopySink:
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy the rest of a range, and yield the progress of each transaction.
 
-        Copies nothing if the entry of the mirror or its link changed.
+        Copies nothing if the mirror's or link's entry changed.
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:

@@ -85,7 +85,7 @@ class MessageLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CopyLot:
-    """Records that are written together, or one whole batch. `through` is the offset after the last."""
+    """Records written together, or one whole batch. `through` is the offset after the last."""
 
     content: Content
     first: int

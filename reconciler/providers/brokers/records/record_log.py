@@ -139,7 +139,7 @@ _SILENCE_S: Final = 60.0
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
 _UNPACKED: Final = 5_000
-"""Smallest number of offsets that are decoded without librdkafka, which takes a second connection."""
+"""Minimum offsets to decode without librdkafka, which takes a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 """Permanent errors, because the client has already waited for a new topic."""
@@ -320,7 +320,7 @@ class _RangeReader:
             raise self._translate(error.args[0]) from error
 
     def _check_exists(self) -> None:
-        """Check that the partition exists. A new partition may be missing once."""
+        """A new partition may be missing once."""
         try:
             seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:
@@ -459,7 +459,7 @@ class KafkaLog:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:  # Sizes may be unreadable. A constant is enough to balance work among tasks.
+            except ReconcilerError:  # Sizes may be unreadable; a constant balances work well enough.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 

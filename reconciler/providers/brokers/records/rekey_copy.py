@@ -1,8 +1,7 @@
 """Copy a topic into another number of partitions.
 
-Each task writes one target partition. Each transaction stores in the ledger the offset to resume at in every source
-partition. It also stores stretches, ranges of source offsets with their first target offset, to translate group
-offsets.
+Each transaction stores in the ledger the offset to resume at in every source partition. It also stores stretches,
+ranges of source offsets with their first target offset, to translate group offsets.
 """
 
 from __future__ import annotations
