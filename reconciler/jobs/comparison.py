@@ -246,7 +246,7 @@ class HashedRecord(NamedTuple):
 
 
 def read_hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
-    """Yield the records of a range as hashes, in order."""
+    """Yield a range's records as hashes, in order."""
     from reconciler.records.hashes import compute_hashes  # noqa: PLC0415
 
     for batch in log.read(partition, offsets):

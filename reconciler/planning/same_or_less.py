@@ -82,7 +82,7 @@ class Difference:
 def describe_difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
-    """Build the difference of an action from its approved form, which is `None` if not approved."""
+    """Build an action's difference from its approved form (`None` if not approved)."""
     return Difference(
         id=now.id,
         address=now.address,
@@ -356,7 +356,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
 
 
 def find_excess_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return why an action exceeds its approved form, which is `None` if not approved."""
+    """Return why an action exceeds its approved form (`None` if not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []

@@ -347,7 +347,7 @@ class Groups(Protocol):
         ...
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's committed offsets and lag, and whether it is reading."""
+        """Return a group's committed offsets, lag, and whether it is reading."""
         ...
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:

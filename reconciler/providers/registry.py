@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_provider(cluster: Cluster, edge: Edge) -> Provider:
-    """Return the provider of a cluster without reading it. Reject unknown platforms."""
+    """Return a cluster's provider without reading it. Reject unknown platforms."""
     platform = cluster.spec.provider
     if platform not in PLATFORMS:
         message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"

@@ -112,7 +112,7 @@ class OffsetMove:
 
 
 def plan_offset_move(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
-    """Return the effect of a reset on one partition; `None` if nothing changes.
+    """Return a reset's effect on one partition; `None` if nothing changes.
 
     `at_time` returns the first offset at or after a time; `None` if all records are older.
     """

@@ -481,7 +481,7 @@ class TransitionRequest:
 def apply_verb_request(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
-    """Return the entry of a mirror after a request for a lifecycle verb.
+    """Return a mirror's entry after a request for a lifecycle verb.
 
     Raises:
         UserError: The mirror's state does not allow the verb.

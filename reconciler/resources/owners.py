@@ -85,7 +85,7 @@ class Owners:
         return None if lineage is None else self.workspaces.get(lineage)
 
     def find_other_owner(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
-        """Return the owner of a key unless it is the workspace `me`."""
+        """Return a key's owner unless it is the workspace `me`."""
         owner = self.find_owner(key)
         return None if owner is None or (me is not None and owner.is_same(me)) else owner
 

@@ -146,7 +146,7 @@ class Groups:
         return [name for name in list_groups(self.store) if self._may_describe(catalog, Kind.GROUP, name)]
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's offsets and lag, and whether it is reading.
+        """Return a group's offsets, lag and activity.
 
         Raises:
             UserError: The group does not exist.

@@ -131,7 +131,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only parts at the range's limits are read."""
+        """Yield digests of `offsets`; only parts at its limits are read."""
         self._check_allowed(Operation.READ)
         for part_range in self.iter_part_ranges(partition, offsets):
             if part_range.entry.is_within(part_range.offsets):

@@ -91,7 +91,7 @@ class ArchiveLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only segments at the range's limits are read."""
+        """Yield digests of `offsets`; only segments at its limits are read."""
         for entry, cut in self._iter_pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shift(entry.base)

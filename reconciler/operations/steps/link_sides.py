@@ -150,7 +150,7 @@ def register_full_names(providers: Mapping[str, Provider], mirrors: Iterable[Obs
 
 
 def make_link_principal(link: str) -> str:
-    """Return the principal of a link on its source."""
+    """Return a link's principal on its source."""
     return f"User:link-{link}"
 
 

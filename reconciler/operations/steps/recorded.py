@@ -220,7 +220,7 @@ class LocalSpool:
         return ()
 
     def list_runs(self) -> Sequence[str]:
-        """Return the runs that have a file."""
+        """Return the runs with a file."""
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def delete_entries(self, run: str) -> None:

@@ -48,7 +48,7 @@ class KafkaGroups:
         return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's offsets and lag, and whether it has members."""
+        """Return a group's offsets, lag, and whether it has members."""
         states = self._read_states()
         group = self._find_broker_name(group, states)
         if group not in states:

@@ -153,7 +153,7 @@ class KafkaMoves:
         self._write_entries({mounting_key(move.mounting): format_move(move)}, *KINDS)
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a mount or unmount from the ledger, and record or remove the topic's location."""
+        """Remove a mount or unmount, and record or remove the topic's location."""
         name = self.naming.to_physical(move.topic)
         filled = (
             [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
@@ -238,7 +238,7 @@ class KafkaMoves:
         admin.configure_topic(self.client, self.naming.to_physical(full_name), changes)
 
     def open_fill_sink(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
-        """Return a sink that writes its progress and offset maps with the records."""
+        """Return a sink that writes progress and offset maps with the records."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
 
         name = self.naming.to_physical(move.topic)
@@ -318,7 +318,7 @@ class KafkaMoves:
         return replace(action, changes=tuple(change for change in action.changes if change not in late.values()))
 
     def open_move_sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
-        """Return a sink that writes its progress and offset maps with the records."""
+        """Return a sink that writes progress and offset maps with the records."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
         from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 

@@ -260,7 +260,7 @@ class EmbeddedSyncs:
         return self.cluster.catalog.read().id
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as `principal`, who reads for a link, sees them."""
+        """Return topics as `principal` sees them."""
         return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
@@ -294,7 +294,7 @@ class EmbeddedSyncs:
             self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of sources that a link's auto-create selects."""
+        """Create mirrors of selected sources."""
         if not sources:
             return {}
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()

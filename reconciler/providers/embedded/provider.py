@@ -345,7 +345,7 @@ class EmbeddedProvider:
 
     @property
     def archives(self) -> EmbeddedArchives:
-        """Topics in the cluster's object storage, even of a lost cluster."""
+        """Topics in the cluster's object storage."""
         who = Permissions.of(self._edge.principal, self._edge.host)
         return EmbeddedArchives(self._declared.address, self._storage, who, lambda: read_cluster_id(self._store))
 

@@ -70,7 +70,7 @@ class EmbeddedArchives:
         return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return all topics and metadata. Sends a GET per topic, partition and metadata part."""
+        """Return all topics and metadata, by one GET per topic, partition and part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 

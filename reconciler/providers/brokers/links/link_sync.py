@@ -152,7 +152,7 @@ class KafkaSyncs:
             self.site.ledger.change(build_writer_id(link), partial(decide, topics))
 
     def create_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of source topics that match the link's auto-create filters."""
+        """Create mirrors of matching source topics."""
         if not wanted:
             return {}
         states = self.site.read_states()

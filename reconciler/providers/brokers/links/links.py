@@ -113,7 +113,7 @@ class KafkaLinks(MirrorEntries):
         return self.site.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return all topics with marks that change with records."""
+        """Return all topics with marks."""
         return read_topic_marks(self.site)
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
@@ -187,7 +187,7 @@ class KafkaLinks(MirrorEntries):
         return _describe_mirror(self.site, states, states.require_mirror(topic, full_name, seen.id), seen)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return a mirror's copied positions as source offsets, or another topic's own positions."""
+        """Return a mirror's positions as source offsets, or another topic's own."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
             self.site.read_topic(full_name)
