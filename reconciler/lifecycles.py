@@ -72,7 +72,7 @@ class Lifecycle(Generic[State]):
         return end
 
     def find_path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
-        """Return the shortest path of moves, including automatic ones, or `None` if no moves lead there."""
+        """Return the shortest path of moves, including automatic ones; `None` if no moves lead there."""
         paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
         while queue:

@@ -233,7 +233,7 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
 def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
     """Write a pull request's base to a temporary folder; return `None` outside pull requests.
 
-    The folder has all files below `folder` and all YAML files of the repository, and is deleted at exit.
+    It has all files below `folder` and the repository's YAML files, and is deleted at exit.
     """
     revision = _find_base_revision(environ)
     if revision is None:

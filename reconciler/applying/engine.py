@@ -139,7 +139,7 @@ def apply_batch(provider: Provider, actions: Sequence[ControlAction], lease: Lea
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose the results of others
         unanswered = _build_bug_error(error)
         rest = [action for action in actions if action.id not in outcomes]
-        if len(rest) > 1:  # Retry the batch in halves, so that only the action with the bug fails.
+        if len(rest) > 1:  # Retry the batch in halves, so only the action with the bug fails.
             middle = len(rest) // 2
             outcomes |= {
                 answer.id: answer
@@ -208,7 +208,7 @@ class ActionGraph:
         return taken
 
     def finish_action(self, name: str) -> None:
-        """Remove a finished action, so that its dependents may become ready."""
+        """Remove a finished action, so its dependents may become ready."""
         del self._missing[name]
         for dependent in self._dependents[name]:
             if dependent in self._missing:
@@ -238,7 +238,7 @@ class ActionGraph:
 def build_result_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
     """Yield the journal entries for an action's outcome. `lost` maps a failed action to its skipped dependents.
 
-    An unknown outcome gets no entry, so that recovery observes the cluster.
+    An unknown outcome gets no entry, so recovery observes the cluster.
     """
     match outcome:
         case CompletedAction():
@@ -391,7 +391,7 @@ class Engine:
         """Execute the plan. Errors are in the result, not raised."""
         try:
             await self._run_lanes()
-        except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
+        except Exception as error:  # noqa: BLE001 - returned, so finished actions are committed
             self._ledger.trouble = error
         finally:
             await self._await_running_tasks()
@@ -449,7 +449,7 @@ class Engine:
                 continue
             if batch := self._queues[lane].take_batch():
                 self._running[lane] = self._ports.effects.start_task(self._process_batch(lane, batch))
-                # The lane moves to the end of the queue, so that no lane starves.
+                # The lane moves to the queue's end, so no lane starves.
                 self._queues[lane] = self._queues.pop(lane)
                 free -= is_platform_lane(lane)
 
@@ -582,7 +582,7 @@ _COMMIT_INTERVAL_S: Final = 60.0
 
 
 class RunLease:
-    """The lease of a run, with the run's journal and checkpoints."""
+    """The run's lease, with the run's journal and checkpoints."""
 
     def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
         self._lease = lease
@@ -593,7 +593,7 @@ class RunLease:
 
     @property
     def may_start(self) -> bool:
-        """Whether the lease outlives the longest call, so that a new one may start."""
+        """Whether the lease outlives the longest call, so a new one may start."""
         return self._lease.may_start
 
     def check(self) -> None:

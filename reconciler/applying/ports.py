@@ -57,7 +57,7 @@ class Jobs(Protocol):
 
 
 class LeasePort(Protocol):
-    """The lease of a run."""
+    """The run's lease."""
 
     @property
     def may_start(self) -> bool:

@@ -1,7 +1,7 @@
 """Archives: topics of other platforms in object storage, stored like detached topics.
 
-A mount claims a detached topic, copies its records and settles the claim. An unmount begins an archive, copies records,
-describes the topic and detaches it. Any process may repeat a step.
+A mount claims a topic, copies its records and settles the claim. An unmount begins an archive, copies, describes and
+detaches. Any process may repeat a step.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def describe_archive(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int
 
 
 def detach_archive(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
-    """Detach a topic, so that any cluster may mount it; return its ownership.
+    """Detach a topic, so any cluster may mount it; return its ownership.
 
     Raises:
         OwnershipLostError: Another cluster took the topic over before it was detached.

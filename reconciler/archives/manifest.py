@@ -221,7 +221,7 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
 
 
 PAGES_PER_MERGE: Final = 8
-"""Number of adjacent pages of similar size that are merged."""
+"""Number of adjacent pages of similar size to merge."""
 _LARGEST: Final = 8 * 1024 * 1024
 _ENTRY: Final = 300
 

@@ -44,7 +44,7 @@ def missing_offsets_error(
 ) -> MissingObjectError:
     """Return the error for a missing object with records of these offsets.
 
-    `end` is the manifest's end if that is below the offsets.
+    `end` is the manifest's end if below the offsets.
     """
     what = f"the records at offsets {first} to {last}"
     error = missing_object_error(store, key, what)
@@ -102,7 +102,7 @@ def parse_object(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
 
 
 def decode_object(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
-    """Decode the content of an object."""
+    """Decode an object's content."""
     try:
         return decode(content)
     except MALFORMED as error:

@@ -80,7 +80,7 @@ class Ownership:
 
 
 def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership | None:
-    """Return a topic's ownership; `None` if it was never detached."""
+    """Return a topic's ownership; `None` if never detached."""
     register = open_ownership_register(storage, location)
     held = register.read()
     return None if held is None else _parse(register, held)

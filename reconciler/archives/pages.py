@@ -51,7 +51,7 @@ def encode_pages_page(pages: Sequence[PageRef]) -> bytes:
 
 
 def read_page(store: ObjectStore, page: PageRef) -> tuple[Entry, ...]:
-    """Return the entries of a page, oldest first. Raises `MissingObjectError`."""
+    """Return a page's entries, oldest first. Raises `MissingObjectError`."""
     return _read(store, page, lambda content: tuple(map(Entry.from_json, content["entries"])))
 
 

@@ -1,4 +1,4 @@
-"""Find topics in object storage, and objects that are lost."""
+"""Find topics in object storage, and lost objects."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ class Loss:
 def read_whole_partitions(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
     """Return the manifests of a topic's uploaded partitions; reject a topic with lost objects.
 
-    Losses are checked twice, since retention and merging delete objects. Needs one LIST, and a GET per partition and
-    page.
+    Losses are checked twice, since maintenance deletes objects. Needs one LIST, and a GET per partition and page.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:
@@ -188,7 +187,7 @@ def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict
 
 
 def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
-    """Return the topic at a location; raise `UserError` if there is none."""
+    """Return the topic at a location; raise `UserError` if missing."""
     topic = read_topic_manifest(storage, location.cluster_id, location.revision)
     if topic is None:
         lost = build_topic_manifest_key(location.cluster_id, location.revision)
@@ -243,7 +242,7 @@ def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id:
 
 
 def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> None:
-    """Reject a topic that is mounted on another cluster."""
+    """Reject a topic mounted on another cluster."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.state is not OwnershipState.DETACHED and ownership.owner != cluster_id:
         message = f"{location} is mounted on cluster {ownership.owner}"

@@ -187,7 +187,7 @@ class LazyGroup(TyperGroup):
             ctx.fail(_explain_unknown(cmd_name, self.list_commands(ctx)))
         return None
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002
         """Write the commands' summaries by section."""
         width = max(len(entry.name) for entry in self.entries)
         for section in dict.fromkeys(entry.section for entry in self.entries):
@@ -198,7 +198,7 @@ class LazyGroup(TyperGroup):
 
 
 class _NamedCommand(TyperCommand):
-    """A command whose usage errors name it, so that hints name its help."""
+    """A command whose usage errors name it, so hints name its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         try:

@@ -195,7 +195,7 @@ class _CompleteWriter:
 
 
 def discard_output(stream: TextIO) -> None:
-    """Redirect a stream to the null device, so that closing cannot fail."""
+    """Redirect a stream to the null device, so closing cannot fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -48,7 +48,7 @@ def report_error(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def describe_unexpected_error(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint of an error that is no ReconcilerError."""
+    """Return exit code, message and hint of an unexpected error."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
@@ -67,7 +67,7 @@ def describe_unexpected_error(error: BaseException) -> tuple[int, str, str]:
 def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
-            return  # The printed plan already shows the reason.
+            return  # The plan already shows the reason.
         case DriftError():
             _print_error(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():

@@ -103,7 +103,7 @@ class WorkspaceOptions:
         return made
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options for hints."""
+        """Return the given options."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
@@ -132,7 +132,7 @@ class FileOptions:
         )
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options for hints."""
+        """Return the given options."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_repeat_option("--var", self.var), *_repeat_option("--var-file", self.var_file)),
@@ -180,7 +180,7 @@ class SelectOptions(FileOptions):
         )
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options for hints."""
+        """Return the given options."""
         changed_since = [self.changed_since] if self.changed_since else None
         return FileOptions.list_typed_options(self).merge(
             TypedOptions(
@@ -195,7 +195,7 @@ class SelectOptions(FileOptions):
 
 
 def _check_utf8(typed: Sequence[str]) -> None:
-    """Reject values that are not UTF-8: saved plans cannot store them."""
+    """Reject invalid UTF-8, which saved plans cannot store."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
@@ -251,7 +251,7 @@ class StateUrlOptions:
     ] = None
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options for hints."""
+        """Return the given options."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
@@ -296,7 +296,7 @@ class StateFilterOptions:
     ] = False
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options for hints."""
+        """Return the given options."""
         return self._build_state_options().list_typed_options()
 
     def build_site_options(self, files: FileOptions, place: WorkspaceOptions) -> SiteOptions:
@@ -432,7 +432,7 @@ class LeaseOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="Longest wait for the lease.")] = "10s"
 
     def list_typed_options(self) -> TypedOptions:
-        """Return the given options for hints."""
+        """Return the given options."""
         clusters = ("--no-state", *_repeat_option("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 

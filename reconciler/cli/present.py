@@ -61,7 +61,7 @@ def raise_verdict(verdict: ReconcilerError | None) -> None:
 
 
 def build_printed_block_error(plan: Plan, consequence: str = "") -> BlockedError:
-    """Build the error for a blocked plan that was already printed."""
+    """Build the error for a printed, blocked plan."""
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.format_warning()
         return BlockedError(f"{consequence}{message}", hint=hint)

@@ -294,7 +294,7 @@ def run_with_dialog(
     is_approved: bool,
     instead: str = "Give --yes",
 ) -> None:
-    """Run `do` with progress and confirmation; `instead` is the hint if there is no terminal.
+    """Run `do` with progress and confirmation; `instead` is the hint without a terminal.
 
     Raises:
         UsageError: A confirmation is needed, and there is no terminal.
@@ -461,7 +461,7 @@ _ERASE_LINE_END: Final = "\x1b[K"
 
 @contextmanager
 def open_phase_line() -> Iterator[PhaseLine]:
-    """Yield a status line, which is removed after the block."""
+    """Yield a status line, removed after the block."""
     line_of_phases = PhaseLine(open_stderr())
     try:
         yield line_of_phases

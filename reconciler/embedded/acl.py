@@ -109,7 +109,7 @@ class Permissions:
 
     @classmethod
     def of(cls, principal: str | None, host: str = "*") -> Permissions:
-        """Return the permissions of a principal; `None` is the super user."""
+        """Return a principal's permissions; `None` is the super user."""
         if principal is None:
             return SUPER_USER
         try:
@@ -232,7 +232,7 @@ def _matches_name(pattern: str, name: str) -> bool:
 
 
 def refusal_error(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
-    """Return the error for an operation that is denied or not allowed."""
+    """Return the error for a refused operation."""
     kind, name = what
     start = f"{_format_principal(who)} may not {operation} {kind} {name}: "
     end = f" ({_KAFKA_ERRORS[kind]})"
@@ -317,7 +317,7 @@ def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ..
 
 
 def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) -> None:
-    """Replace the rules of a topic."""
+    """Replace a topic's rules."""
     topic = get_topic(draft, full_name)
     checked = [_validate_entry(f"topic {full_name}", entry) for entry in entries]
     for rule in checked:
@@ -330,7 +330,7 @@ def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) ->
 
 
 def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> None:
-    """Replace the rules of a namespace."""
+    """Replace a namespace's rules."""
     namespace = draft.namespaces.get(name)
     if namespace is None:
         raise unknown_namespace_error(name)

@@ -243,7 +243,7 @@ class EmbeddedCluster(Admin):
     ) -> Consumer:
         """Return a consumer of topics, by name or by a regular expression over full names.
 
-        `Consumer` explains `partitions`, and `log` explains `on_missing`.
+        See `Consumer` for `partitions`, `log` for `on_missing`.
         """
         from reconciler.embedded.clients.consumer import Consumer, ConsumerOptions, Subscription
 
@@ -265,7 +265,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedLog:
         """Return a topic's log; `read_uncommitted` includes records of open transactions.
 
-        `on_missing` gets missing or damaged offsets, which are then skipped; without it, reading fails.
+        `on_missing` gets missing or damaged offsets, which are skipped; without it, reading fails.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 

@@ -75,7 +75,7 @@ def sync_group_offsets(
 
 
 def mark_offsets_synced(store: ObjectStore, topic_id: str) -> int:
-    """Mark offsets committed in a new mirror as synced, so that the link may overwrite them.
+    """Mark offsets committed in a new mirror as synced, so the link may overwrite them.
 
     Return the number of changed groups.
     """
@@ -126,7 +126,7 @@ class _OffsetCopy:
         for (topic, partition), position in offsets.items():
             entry = self.catalog.topics.get(topic)
             if entry is None or entry.active_mirror is None:
-                continue  # The mirror was deleted or stopped in the meantime.
+                continue  # The mirror was deleted or stopped since.
             topics[entry.id] = topic
             if partition < entry.partitions:
                 places[entry.id, partition] = position

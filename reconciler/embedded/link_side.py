@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterLinks:
-    """The links of a cluster, used as the super user. Thread-safe."""
+    """The cluster's links, used as the super user. Thread-safe."""
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
@@ -250,7 +250,7 @@ def update_mirrors(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str
     for name, source in sources.items():
         entry = draft.topics.get(name)
         if entry is None or entry.active_mirror is None:
-            continue  # The mirror was deleted or stopped in the meantime.
+            continue  # The mirror was deleted or stopped since.
         try:
             update_mirror(draft, name, source)
         except ReconcilerError as error:

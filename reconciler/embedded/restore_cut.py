@@ -60,7 +60,7 @@ class _SplitLog:
 class HeadTruncation:
     """Truncates one partition's local tier; a retry reuses parts already written.
 
-    Objects are deleted after the head's swap; after a crash, by the sweep.
+    Objects are deleted after the swap; after a crash, by the sweep.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:
@@ -252,7 +252,7 @@ class TopicTruncation:
 
         def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head, so that a retry removes no later records.
+            # An unwritten partition gets a head, so a retry removes no later records.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
             is_again = self._is_truncated(head)
             is_done = not is_again or self._must_remove_log(partition, head)

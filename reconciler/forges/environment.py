@@ -82,11 +82,11 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
 
             return GitHub(settings, now_ms)
         case "gitlab":
-            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415 - lazy import
+            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415
 
             return GitLab(settings, now_ms)
         case "gitea":
-            from reconciler.forges.gitea import Gitea  # noqa: PLC0415 - lazy import
+            from reconciler.forges.gitea import Gitea  # noqa: PLC0415
 
             return Gitea(settings, now_ms)
 
@@ -117,7 +117,7 @@ def read_forge_settings(environ: Mapping[str, str], request: ForgeRequest, tool:
 
 
 def find_pull_request(environ: Mapping[str, str], request: ForgeRequest) -> int:
-    """Return the pipeline's pull request; raise if there is not exactly one."""
+    """Return the pipeline's pull request; raise unless exactly one."""
     if request.pull_request is not None:
         return request.pull_request
     kind = request.forge or _detect_kind(environ)

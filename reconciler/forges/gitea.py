@@ -56,7 +56,7 @@ class Gitea(GitHubCompatibleForge):
         return len(text.encode())
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return own comments that `is_wanted` accepts."""
+        """Return own comments."""
         matching = [item for item in self._list_comments(number) if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
@@ -73,7 +73,7 @@ class Gitea(GitHubCompatibleForge):
             )
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return own open issues that `is_wanted` accepts."""
+        """Return own open issues."""
         rows = self._list_rows(f"{self._issues}?state=open&type=issues", "list the issues")
         matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
         if not matching:
@@ -89,7 +89,7 @@ class Gitea(GitHubCompatibleForge):
         return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Replace the body of an issue; `closes` also closes it."""
+        """Replace an issue's body."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_NOT_FOUND,))

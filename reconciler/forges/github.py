@@ -60,17 +60,17 @@ class GitHubCompatibleForge:
         return parse_comment(self._api.send("POST", path, "post a comment", body={"body": body}).parse_object())
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
-        """Edit a comment; return `None` if it does not exist."""
+        """Edit a comment."""
         path = f"{self._issues}/comments/{comment.id}"
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
         return None if answer.status == _NOT_FOUND else parse_comment(answer.parse_object())
 
-    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
+    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002
         """Delete a comment."""
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_NOT_FOUND,))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Add `label` to a pull request and remove `others`."""
+        """Add `label` and remove `others`."""
         path = f"{self._issues}/{number}/labels"
         keys = self._read_label_keys([label, *others])
         rows = self._api.get(f"{path}?per_page={_PAGE_SIZE}", "list the labels").parse_objects()
@@ -121,17 +121,17 @@ class GitHub(GitHubCompatibleForge):
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return own visible comments that `is_wanted` accepts."""
+        """Return own visible comments."""
         matching = [comment for comment in self._list_comments(number) if is_wanted(comment.body)]
         own = self._find_own_nodes([comment.node_id for comment in matching])
         return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
 
-    def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
+    def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002
         """Hide a comment as outdated."""
         self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return own open issues that `is_wanted` accepts."""
+        """Return own open issues."""
         rows = self._list_rows(f"{self._issues}?state=open&per_page={_PAGE_SIZE}", "list the issues")
         issues = [parse_issue(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
@@ -144,7 +144,7 @@ class GitHub(GitHubCompatibleForge):
         return parse_issue(self._api.send("POST", self._issues, "open an issue", body=content).parse_object())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Replace the body of an issue; `closes` also closes it."""
+        """Replace an issue's body."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_NOT_FOUND, _STATUS_GONE))

@@ -48,7 +48,7 @@ class GitLab:
         return len(text)
 
     def list_own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return own notes that `is_wanted` accepts."""
+        """Return own notes."""
         matching = [note for note in self._list_notes(number) if is_wanted(str(note.get("body") or ""))]
         if not matching:
             return []
@@ -64,7 +64,7 @@ class GitLab:
         return _parse_note(answer.parse_object(), page)
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
-        """Edit a note; return `None` if it does not exist."""
+        """Edit a note."""
         path = f"{self._build_notes_path(number)}/{comment.id}"
         answer = self._api.send("PUT", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
         return None if answer.status == _NOT_FOUND else Comment(comment.id, body, comment.url)
@@ -82,12 +82,12 @@ class GitLab:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
     def set_label(self, number: int, label: str, others: Sequence[str]) -> None:
-        """Add `label` to a merge request and remove `others`."""
+        """Add `label` and remove `others`."""
         content = {"add_labels": label, "remove_labels": ",".join(others)}
         self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
 
     def list_own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return own open issues that `is_wanted` accepts."""
+        """Return own open issues."""
         me = self._api.get("/user", "see whose token this is").parse_object()["id"]
         path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
         issues = map(_parse_issue, self._list_rows(path, "list the issues"))
@@ -101,7 +101,7 @@ class GitLab:
         )
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Replace the body of an issue; `closes` also closes it."""
+        """Replace an issue's body."""
         content = {"description": body, **({"state_event": "close"} if closes else {})}
         path = f"{self._project}/issues/{issue.number}"
         answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_NOT_FOUND,))

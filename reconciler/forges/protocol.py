@@ -267,7 +267,7 @@ class Forge(Protocol):
         ...
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
-        """Edit a comment; return `None` if it does not exist."""
+        """Edit a comment; return `None` if missing."""
         ...
 
     def delete_comment(self, number: int, comment: Comment) -> None:
@@ -295,7 +295,7 @@ class Forge(Protocol):
         ...
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Replace the body of an issue; `closes` also closes it. Return `None` if it does not exist."""
+        """Replace an issue's body; `closes` also closes it. Return `None` if missing."""
         ...
 
     def read_pull_request(self, number: int) -> PullRequest:

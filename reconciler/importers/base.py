@@ -105,7 +105,7 @@ class NotImported:
     why: str
     hint: str = ""
     is_expressible: bool = True
-    """Whether manifests can express the field, so that a corrected value would be imported."""
+    """Whether manifests can express the field, so a corrected value would be imported."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class Fields:
         return self._locate(self._path)
 
     def locate_key(self, key: str) -> SourcePlace:
-        """Return the position of a key."""
+        """Return a key's position."""
         return self._locate((*self._path, key))
 
     def read_raw(self, key: str) -> Any:
@@ -287,7 +287,7 @@ class Fields:
         self._read_keys.update(keys)
 
     def report_unread(self, why: str = UNKNOWN, *, is_expressible: bool = True) -> None:
-        """Report all keys that were not read."""
+        """Report all unread keys."""
         for key in self.content:
             if key not in self._read_keys and self._is_present(key):
                 self._report(key, why, "", is_expressible=is_expressible)
@@ -355,7 +355,7 @@ def list_files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Read a file; reject one that is unreadable or too large."""
+    """Read a file; reject an unreadable or too large one."""
     raw = read_bounded(path, build_label(path, cwd))
     if isinstance(raw, Problem):
         raise build_files_error([raw])

@@ -41,7 +41,7 @@ _DEPOSED: Final = "it is deposed: another one is in its place, and the next appl
 _DEFAULT: Final = "kafka"
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
-"""Resource types of unsupported Kafka providers, which are reported as not imported."""
+"""Resource types of unsupported Kafka providers, reported as not imported."""
 _REDPANDA: Final = "redpanda"
 _AROUND_HOST: Final = re.compile(r"^https?://|(:\d+)?/*$")
 """Scheme and port of a `cluster_api_url`, which some versions omit."""

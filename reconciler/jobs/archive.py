@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""Maximum number of passes before producers are blocked."""
+"""Maximum passes before producers are blocked."""
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFra
 
 
 def add_file_rows(survivors: DataFrame, files: int) -> DataFrame:
-    """Add an empty row for each file, so that files without survivors are rewritten, too."""
+    """Add an empty row for each file, so files without survivors are rewritten, too."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
     )

@@ -201,7 +201,7 @@ def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> 
 
 
 _MIN_HALVED: Final = 4096
-"""Length of an offset range that is read instead of halved."""
+"""Length of an offset range read instead of halved."""
 
 
 def sum_stored_digests(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
@@ -246,8 +246,8 @@ class HashedRecord(NamedTuple):
 
 
 def read_hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
-    """Yield the records of a range as hashes, in order."""
-    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415 - loads numpy
+    """Yield a range's records as hashes, in order."""
+    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415
 
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), compute_hashes(batch), strict=True):

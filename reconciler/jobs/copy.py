@@ -40,7 +40,7 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import map_in_parallel
 
-# Each pass copies the next range of every partition, so that all partitions advance.
+# Each pass copies the next range of every partition, so all partitions advance.
 
 
 _MAX_SHARES: Final = 6
@@ -145,7 +145,7 @@ def copy_log(
 ) -> CopyResult:
     """Copy the records that `sink` lacks up to the source's current end, and mark the copy complete.
 
-    With `until`, copy up to these offsets and mark nothing. If `is_wanted` returns false, stop early.
+    With `until`, copy up to these offsets and mark nothing. Stop early if `is_wanted` returns false.
 
     Raises:
         UserError: The sink is not a copy of the source, or an executor cannot reach one of them.

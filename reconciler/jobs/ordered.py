@@ -69,7 +69,7 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
 
 
 _MAX_HELD: Final = 2_000_000
-"""Maximum number of missing records in memory. Their successors are then searched in the logs."""
+"""Maximum missing records in memory. Their successors are then searched in the logs."""
 
 
 def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:

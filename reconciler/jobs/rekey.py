@@ -93,7 +93,7 @@ class _RekeyJob:
         return find_missing_ranges(bounds, ends, self.until)
 
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Interleave the pieces of all partitions, so that records of similar times stay together."""
+        """Interleave the pieces of all partitions, so records of similar times stay together."""
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
             pieces = list(iter_pieces(number, offsets, self.source.list_extents(number, offsets)))
@@ -167,7 +167,7 @@ def read_pieces(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
 
 
 def add_target_rows(rows: DataFrame, targets: int) -> DataFrame:
-    """Add an empty row for each target partition, so that all store their positions."""
+    """Add an empty row for each target partition, so all store their positions."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
 
@@ -196,7 +196,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
 
 
 _MAX_THREADS: Final = 16
-"""Maximum number of target partitions written in parallel. Each has a producer."""
+"""Maximum target partitions written in parallel. Each has a producer."""
 
 
 def write_in_threads(

@@ -161,7 +161,7 @@ class OffsetOption:
     by_partition: Mapping[int, int] = field(default_factory=dict)
 
     def find_offset(self, partition: int) -> int | None:
-        """Return a partition's offset, or `None` for `earliest` or `latest`."""
+        """Return a partition's offset; `None` for `earliest` or `latest`."""
         offset = self.by_partition.get(partition) if self.everywhere is None else self.everywhere
         return None if offset is None or offset < 0 else offset
 
@@ -245,7 +245,7 @@ def parse_offset_option(
 
 
 def parse_whole_number(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    """Return an option's 64-bit whole number, or `None` if the option is not set."""
+    """Return an option's 64-bit whole number; `None` if the option is not set."""
     text = options.get(name.lower())
     if text is None:
         return None

@@ -122,7 +122,7 @@ def format_setting(value: str | int | bool) -> str:  # noqa: FBT001 - a YAML val
 def ship_package(session: SparkSession, folder: Path) -> None:
     """Send this package to executors, which must have its dependencies.
 
-    The zip file in `folder` must exist as long as the session.
+    The zip file in `folder` must outlive the session.
     """
     session.addArtifacts(str(pack_sources(folder)), pyfile=True)
 
@@ -166,7 +166,7 @@ class RunningSpark:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # PySpark's `cancelAllJobs` misses stages that are submitted later.
+            # PySpark's `cancelAllJobs` misses stages submitted later.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property

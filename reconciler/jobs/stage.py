@@ -222,7 +222,7 @@ class Tasks:
 
     @property
     def session(self) -> SparkSession | None:
-        """Spark session, or `None` if tasks run in this process."""
+        """Spark session; `None` if tasks run in this process."""
         return self._spark
 
     @property
@@ -271,7 +271,7 @@ class Tasks:
 
 
 def stopped_work_error(what: str) -> IncompleteError:
-    """Return the error for work that was stopped."""
+    """Return the error for stopped work."""
     hint = "Run the same command again: it continues."
     return IncompleteError(f"{what} was stopped before it finished", hint=hint)
 
@@ -314,5 +314,5 @@ def run_rounds_in_spark(
 
 
 def stopped_maintenance_error() -> IncompleteError:
-    """Return the error for maintenance that was stopped."""
+    """Return the error for stopped maintenance."""
     return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

@@ -129,11 +129,11 @@ class LogSince:
         return self.log.topic_id
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot read the log."""
+        """Raise if this machine cannot read the log."""
         self.log.check_shared()
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return bounds by partition, or of the partitions `only`."""
+        """Return partitions' bounds."""
         return {
             number: replace(bounds, start=max(bounds.start, min(self.starts.get(number, 0), bounds.end)))
             for number, bounds in read_compacted_bounds(self.log, only).items()
@@ -144,7 +144,7 @@ class LogSince:
         return self.log.read(partition, self._limit_range(partition, offsets))
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record at or after a time, or `None`."""
+        """Return the first offset at or after a time."""
         offset = self.log.find_offset_at(partition, timestamp_ms)
         return None if offset is None else max(offset, self.starts.get(partition, 0))
 
@@ -153,7 +153,7 @@ class LogSince:
         return self.log.list_extents(partition, self._limit_range(partition, offsets))
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that together cover `offsets`."""
+        """Yield digests that cover `offsets`."""
         return self.log.read_digests(partition, self._limit_range(partition, offsets))
 
     def _limit_range(self, partition: int, offsets: OffsetRange) -> OffsetRange:

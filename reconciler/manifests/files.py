@@ -30,7 +30,7 @@ _SHOWN: Final = 5
 
 
 def find_workspace(start: Path) -> Path:
-    """Return the nearest folder at or above `start` with a `reconciler.yaml`. Raises `UserError` if there is none."""
+    """Return the nearest folder at or above `start` with a `reconciler.yaml`. Raises `UserError` if none."""
     beginning = start.resolve()
     for folder in (beginning, *beginning.parents):
         if _is_file(folder / WORKSPACE_FILE):
@@ -44,7 +44,7 @@ def find_workspace(start: Path) -> Path:
 
 
 def list_environments(folder: Path) -> tuple[str, ...]:
-    """Return the names of the environments, which are folders of overlays."""
+    """Return the environments (folders of overlays)."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
@@ -81,7 +81,7 @@ def build_outside_problem(label: str) -> Problem:
 def read_bounded(path: Path, label: str) -> bytes | Problem:
     """Read a regular file; return a problem if it exceeds `MAX_BYTES` or is unreadable."""
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for its writer.
+        # Without O_NONBLOCK, opening a pipe waits for its writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         return _build_unreadable_problem(label, error)
@@ -89,7 +89,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         return Problem(label, None, None, "", "is not a regular file", "Name a file of YAML")
-    with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so that what was checked is what is read
+    with open(handle, "rb") as file:  # noqa: PTH123 - from a descriptor, so what was checked is what is read
         if status.st_size > MAX_BYTES:
             return _build_size_problem(label, status.st_size)
         try:

@@ -387,7 +387,7 @@ class Comments:
             self._taken += 1
 
     def take_trailing_comment(self, line: int) -> str:
-        """Take the comment at the end of a line; empty if none."""
+        """Take the comment at a line's end; empty if none."""
         return self._beside.pop(line, (0, ""))[1]
 
     def has_comment_inside(self, node: Node) -> bool:

@@ -153,7 +153,7 @@ def _compute_line_column(before: str) -> tuple[int, int]:
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
 MAX_ALIASED: Final = 100_000
-"""Maximum number of values of a file with expanded aliases."""
+"""Maximum values of a file with expanded aliases."""
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()

@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None` if it does not exist."""
+        """Return the object; `None` if missing."""
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:

@@ -96,19 +96,19 @@ def read_error_code(error: Exception) -> str:
 
 
 def is_missing(error: Exception) -> bool:
-    """Return whether the error means that the object is missing in an existing bucket."""
+    """Return whether the object is missing in an existing bucket."""
     if read_http_status(error) != _GONE and not isinstance(error, FileNotFoundError):
         return False
     return not _names_no_bucket(error)
 
 
 def is_beyond_end(error: Exception) -> bool:
-    """Return whether the error means that a range begins after the object's end."""
+    """Return whether a range begins after the object's end."""
     return read_http_status(error) == _BEYOND or any(text in str(error) for text in _BEYOND_THE_END)
 
 
 def is_condition_failed(error: Exception) -> bool:
-    """Return whether the error means that the condition of a write does not hold."""
+    """Return whether a write's condition does not hold."""
     return (
         read_http_status(error) == _PRECONDITION or read_error_code(error) == "BlobAlreadyExists" or is_missing(error)
     )
@@ -384,7 +384,7 @@ class CloudClients:
 
     @property
     def single_try_client(self) -> GCSStore | AzureStore:
-        """Client without retries, for conditional writes and reads that verify them."""
+        """Client without retries, for conditional writes and their verification."""
         return self._open().single_try_client
 
     @property

@@ -51,7 +51,7 @@ PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20
 _PARTS_AT_ONCE: Final = 4
 _DELETED_AT_ONCE: Final = 256
-"""Maximum number of objects in one request at Azure; Google needs one request per object."""
+"""Maximum objects in one request at Azure; Google needs one request per object."""
 _DELETE_THREADS: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
@@ -115,11 +115,11 @@ class CloudStore:
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         return self._read(self._client, key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         # HTTP has no empty ranges, so a read of 0 bytes requests one byte.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
@@ -133,7 +133,7 @@ class CloudStore:
             self._put(self._place.build_object_name(key), memoryview(body).cast("B"))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object's version is `expected`."""
+        """Store `body` conditionally."""
         name = self._place.build_object_name(key)
 
         def put() -> Version | WriteFailure:
@@ -174,7 +174,7 @@ class CloudStore:
             self._put_parts(name, read_chunks(source, source_key, first, PART_BYTES))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects, sorted by key."""
         wanted = self._place.prefix + prefix
         folder, last = wanted.rpartition("/")[0], ""
         with translate_cloud_errors("list", f"{self.url}/{prefix}"):
@@ -190,13 +190,13 @@ class CloudStore:
                 yield self._to_listed(row)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         names = map(self._place.build_object_name, keys)
         while batch := list(islice(names, _DELETED_AT_ONCE)):
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store ignores."""
+        """Return the ignored conditions."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 

@@ -42,7 +42,7 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-# Paths are strings, because building a `Path` takes as long as a system call.
+# Paths are strings, because a `Path` takes as long as a system call.
 
 
 StrPath = str | os.PathLike[str]
@@ -122,7 +122,7 @@ def open_temporary(folder: str) -> Iterator[BinaryIO]:
         stream = open(path, "xb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
         make_folder(folder)
-        stream = open(path, "xb")  # noqa: SIM115 - as above
+        stream = open(path, "xb")  # noqa: SIM115
     try:
         with stream:
             yield stream
@@ -209,7 +209,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Sync a folder, so that created, renamed and deleted names are durable."""
+    """Sync a folder, so created, renamed and deleted names are durable."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -333,7 +333,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
 
 
 def _list_entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return entries in key order. Folders end with a slash; names that are not UTF-8 are left out."""
+    """Return entries in key order. Folders end with a slash; invalid UTF-8 is left out."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
@@ -394,7 +394,7 @@ class DirectoryStore:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         path = self._build_checked_path(key)
         with translate_file_errors("read", path):
             try:
@@ -405,7 +405,7 @@ class DirectoryStore:
         return StoredObject(body, _compute_version(body))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         path = self._build_checked_path(key)
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
@@ -424,7 +424,7 @@ class DirectoryStore:
             rename_into_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object's version is `expected`."""
+        """Store `body` conditionally."""
         path = self._build_checked_path(key)
         with translate_file_errors("write", path), self._open_temporary() as stream:
             stream.write(body)
@@ -454,7 +454,7 @@ class DirectoryStore:
             rename_into_place(sync_file(stream), path)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key.
+        """Yield objects, sorted by key.
 
         The hint is inode, mtime and size. Files younger than 2 s have random hints, because file clocks are coarse.
         """
@@ -462,7 +462,7 @@ class DirectoryStore:
             yield from walk_files(self._root, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         for key in keys:
             path = self._build_checked_path(key)
             with translate_file_errors("delete", path):
@@ -515,7 +515,7 @@ def _compute_version(body: bytes) -> Version:
 @contextmanager
 def _open_object(path: str) -> Iterator[IO[bytes]]:
     try:
-        stream = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
+        stream = open(path, "rb", buffering=0)  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         message = f"there is no object {path}"
         raise MissingObjectError(message, hint="Something else removed it; check the folder.") from error

@@ -72,11 +72,11 @@ class MemoryStore:
         return _clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         return self._contents.objects.get(check_key(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         return self._require_object(key).body[start : start + length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -87,7 +87,7 @@ class MemoryStore:
             self._contents.store(key, bytes(body))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object's version is `expected`."""
+        """Store `body` conditionally."""
         check_key(key)
         with self._contents.lock:
             current = self._contents.objects.get(key)
@@ -103,7 +103,7 @@ class MemoryStore:
         self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects, sorted by key."""
         with self._contents.lock:
             rows = [
                 ListedObject(key, len(stored.body), stored.version, self._contents.times[key])
@@ -113,7 +113,7 @@ class MemoryStore:
         yield from rows
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         for key in keys:
             check_key(key)
             with self._contents.lock:

@@ -1,7 +1,7 @@
 """Registers: small JSON objects that change by compare-and-swap.
 
 Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes bodies unique.
-Marks identify the last 256 swaps, so that a writer whose response was lost recognizes its own swap.
+Marks identify the last 256 swaps, so a writer whose response was lost recognizes its own swap.
 
 If a writer is killed, some stores keep a truncated body, which was never acknowledged. A create overwrites that body; a
 swapped register is restored from the bucket's versions.
@@ -144,7 +144,7 @@ class Register:
     ) -> None:
         """Define the register without a request. A value of another `shape` (see `check_shape`) is damaged.
 
-        A truncated first write is ignored if `is_new` returns true, or if all versions in the bucket are truncated.
+        A truncated first write is ignored if `is_new` returns true, or all stored versions are truncated.
         """
         self.store = store
         self.key = key
@@ -153,7 +153,7 @@ class Register:
         self._is_new = is_new
 
     def read(self) -> RegisterSnapshot | None:
-        """Return the register's value, or `None` if the register does not exist.
+        """Return the register's value; `None` if the register does not exist.
 
         Raises:
             NewerFormatError: A newer version of this package wrote it.

@@ -48,7 +48,7 @@ _LISTS_BY_FOLDER: Final = "SeaweedFS"
 
 
 def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
-    """Yield objects under `prefix`, sorted by key."""
+    """Yield objects, sorted by key."""
     rows: list[ListedObject] = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=place.prefix + prefix):
         page_rows = [_to_listed(row, place) for row in page.get("Contents", ()) if not row["Key"].endswith("/")]
@@ -88,7 +88,7 @@ class ReadBody:
 
 
 def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | None:
-    """Return the body from the GET request `ask`, or `None` if the object is missing. Retry incomplete bodies."""
+    """Return the body from the GET request `ask`; `None` if the object is missing. Retry incomplete bodies."""
     from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError
 
     for left in reversed(range(tries)):
@@ -284,7 +284,7 @@ def _list_version_rows(client: S3Client, target: ObjectName) -> list[Any]:
 
 _DELETED_AT_ONCE: Final = 1_000
 _CLOCK: Final = ".clock"
-"""Key that is never written. The response to its GET has the store's time."""
+"""Key never written; the response to its GET has the store's time."""
 _TOO_LARGE_TO_COPY: Final = frozenset({"InvalidRequest", "EntityTooLarge"})
 
 
@@ -332,13 +332,13 @@ class S3Store:
         return int(date.timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         address = build_object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         address = build_object_name(self._place, key)
         # S3 has no empty ranges, so a read of 0 bytes requests one byte.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
@@ -359,7 +359,7 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the object's version is `expected`."""
+        """Store `body` conditionally."""
         target, options = build_object_name(self._place, key), self._build_encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
@@ -382,17 +382,17 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects, sorted by key."""
         with translate_s3_errors("list", f"{self.url}/{prefix}"):
             yield from list_objects(self._client, self._place, prefix)
 
     def list_versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield bodies of the object, newest first; `None` is a deletion."""
+        """Yield bodies, newest first."""
         with translate_s3_errors("list", f"{self.url}/{key}"):
             yield from list_versions(self._client, build_object_name(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore missing keys."""
+        """Delete objects."""
         batch: list[str] = []
         for key in keys:
             batch.append(self._place.build_object_name(key))
@@ -403,7 +403,7 @@ class S3Store:
             self._delete(batch)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store ignores."""
+        """Return the ignored conditions."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 

@@ -108,7 +108,7 @@ class StoreSettings:
         return self.url.partition("://")[2]
 
     def join_prefix(self, prefix: str) -> StoreSettings:
-        """Return the settings of a folder in this location."""
+        """Return a folder's settings in this location."""
         return replace(self, url=f"{self.url.rstrip('/')}/{prefix}")
 
 

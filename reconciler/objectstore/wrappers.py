@@ -42,7 +42,7 @@ class WrappedStore:
         return self.inner.read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -75,7 +75,7 @@ class WrappedStore:
         self.inner.delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store ignores."""
+        """Return the ignored conditions."""
         return self.inner.find_violated_conditions()
 
 
@@ -83,7 +83,7 @@ class DamageCheckStore(WrappedStore):
     """A store for damage checks. Denied access raises `MendFirstError`, and does not count as damage."""
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         with _translate_refusals():
             return self.inner.get(key)
 
@@ -143,7 +143,7 @@ class RequestMeter:
 
 
 class MeteredStore(WrappedStore):
-    """A store that counts requests. It is pickled as the inner store, so executors do not count."""
+    """A store that counts requests, except those of executors."""
 
     def __init__(self, inner: ObjectStore, meter: RequestMeter) -> None:
         super().__init__(inner)
@@ -155,7 +155,7 @@ class MeteredStore(WrappedStore):
         return super().read_clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         self.meter.count_request()
         return super().get(key)
 
@@ -190,7 +190,7 @@ class MeteredStore(WrappedStore):
         super().delete(keys)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store ignores."""
+        """Return the ignored conditions."""
         self.meter.count_request()
         return super().find_violated_conditions()
 
@@ -229,7 +229,7 @@ class LoggingStore(WrappedStore):
         return self._log_call("clock", "", self.inner.read_clock_ms)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return the object."""
         return self._log_call("get", key, lambda: self.inner.get(key), _body_bytes)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -277,7 +277,7 @@ class LoggingStore(WrappedStore):
         )
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the write conditions that the store ignores."""
+        """Return the ignored conditions."""
         return self._log_call("probe", "", self.inner.find_violated_conditions)
 
     def _log_call(

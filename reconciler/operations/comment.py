@@ -52,7 +52,7 @@ def write_comment(
 ) -> CommentResult:
     """Update the newest own comment with the marker of `text`, or create one; hide older ones.
 
-    `deletes_empty` deletes comments if there are no findings. `labels` adds the gravest result as label.
+    `deletes_empty` deletes comments without findings. `labels` adds the gravest result as label.
     """
     marker = parse_marker(text)
     if marker is None or marker.command == OUTDATED:

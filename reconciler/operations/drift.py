@@ -67,7 +67,7 @@ class DriftItem:
 
 
 def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return the fingerprint of an item without a planner's finding."""
+    """Return an item's fingerprint without a planner's finding."""
     return hash_value([address, path, {kind: what}])
 
 

@@ -96,7 +96,7 @@ def accept_unmanaged(
 
 
 def accept_unmounted(manifests: Manifests, topic: Address) -> None:
-    """Add a Mounting for a topic that was unmounted outside apply."""
+    """Add a Mounting for a topic unmounted outside apply."""
     _write_mounting(manifests, topic, "unmounted")
 
 

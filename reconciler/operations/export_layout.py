@@ -340,8 +340,7 @@ def find_flat_namespaces(
 ) -> FlatNamespaces:
     """Return the namespaces of flat names.
 
-    Valid prefixes in `reserved` and `known` always become namespaces; other prefixes need `at_least` topics. With 0,
-    only the former do.
+    Valid prefixes in `reserved` and `known` always become namespaces; others need `at_least` topics (0 means never).
     """
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in list_levels(namespace)}
@@ -568,7 +567,7 @@ def factor_layout(
 ) -> FactoredLayout:
     """Arrange a cluster's resources in namespaces, shared configs and policies.
 
-    `policies` already exist. `at_least` topics make a prefix a namespace; with 0, only access rules do.
+    `policies` exist. `at_least` topics make a prefix a namespace; with 0, only access rules do.
     """
     topics = sorted(
         (resource for resource in contents.resources if isinstance(resource, Topic)),

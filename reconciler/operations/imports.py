@@ -175,7 +175,7 @@ def factor_imported(
     policies: Mapping[str, TieringPolicy],
     at_least: int,
 ) -> FactoredImport:
-    """Arrange imported resources by cluster. `policies` already exist."""
+    """Arrange imported resources by cluster. `policies` exist."""
     gathered = FactoredImport()
     taken = dict(policies)
     for target in {target.name: target for target in targets}.values():

@@ -69,7 +69,7 @@ class PlanDecision:
 
 
 def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe clusters and plan against `snapshot`, which was read under the lease."""
+    """Observe clusters and plan against `snapshot`, read under the lease."""
     with pause_garbage_collection():
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
 

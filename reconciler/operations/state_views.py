@@ -186,7 +186,7 @@ def read_current(site: Site) -> Snapshot:
 
 
 def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
-    """Return the state of a serial. Serial 0 is empty."""
+    """Return a serial's state. Serial 0 is empty."""
     return Snapshot(current.lineage, 0) if serial == 0 else read_snapshot_at(site.state, serial, current=current)
 
 

@@ -238,7 +238,7 @@ def _find_spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: ObservedMirror | None
 ) -> Mapping[int, Spans] | None:
     from reconciler.jobs.ordered import make_whole_spans  # noqa: PLC0415 - loads record code
-    from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
+    from reconciler.records.log import TransactionalSink  # noqa: PLC0415
 
     ours, theirs = ends
     if mirror is not None:

@@ -55,7 +55,7 @@ class RoleCost:
 
     @property
     def lost_offsets(self) -> int | None:
-        """Number of lost offsets, or `None` if unknown."""
+        """Number of lost offsets; `None` if unknown."""
         return None if self.unknown is not None else count_offsets(self.lost)
 
 

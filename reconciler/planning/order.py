@@ -77,7 +77,7 @@ class ActionDependencies:
             other for holder in near for other in self._actions_at.get(holder, ()) if isinstance(other, Delete)
         )
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
-            # The cluster's removal waits, so that an interrupted run leaves no resource without an owner.
+            # The cluster's removal waits, so an interrupted run leaves no resource without an owner.
             self._removals_inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def list_required_ids(self, action: Action) -> tuple[str, ...]:

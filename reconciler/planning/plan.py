@@ -38,7 +38,7 @@ class PlanFinding:
     marks: tuple[FieldMark, ...] = ()
     concerns_approval: bool = False
     exclude_pattern: str | None = None
-    """`--exclude` pattern that removes the finding, by default `address`; empty if there is none."""
+    """`--exclude` pattern that removes the finding, by default `address`; empty if none."""
     concerns_drift: bool = False
     """Whether the finding is a change that apply does not revert."""
 
@@ -112,7 +112,7 @@ class Selection:
     excludes: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
-    """Files changed since a git revision, or `None` for all files."""
+    """Files changed since a git revision; `None` for all files."""
     allow: tuple[str, ...] = ()
 
 
@@ -173,7 +173,7 @@ class PlanInput:
     workspace: str
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
-    """Identity of each cluster that answered; `None` if it does not exist."""
+    """Identity of each cluster that answered; `None` if missing."""
     today: date
     now_ms: int
     guards: Guards = field(default_factory=Guards)

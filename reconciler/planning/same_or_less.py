@@ -82,7 +82,7 @@ class Difference:
 def describe_difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
-    """Build the difference of an action from its approved form, which is `None` if it was not approved."""
+    """Build an action's difference from its approved form (`None` if not approved)."""
     return Difference(
         id=now.id,
         address=now.address,
@@ -154,7 +154,7 @@ def is_greater_loss(approved: Action, now: Action) -> bool:
 
 
 def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
-    """Build the difference for an approved action that is no longer planned."""
+    """Build the difference for an approved action no longer planned."""
     return Difference(
         id=action.id,
         address=action.address,
@@ -231,7 +231,7 @@ def _format_amounts(of: LossKind, count: int) -> tuple[str, str]:
 
 
 def describe_missing_action(change: Difference) -> str:
-    """Describe an approved action that is no longer planned."""
+    """Describe an approved action no longer planned."""
     instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
 
@@ -317,7 +317,7 @@ class SameOrLess:
 def compare_plans(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved plan.
 
-    An action that is no longer blocked exceeds the approval. An action that only records an approved change does not.
+    An action no longer blocked exceeds the approval. An action that only records an approved change does not.
     """
     return compare_actions(approved.actions, now)
 
@@ -356,7 +356,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
 
 
 def find_excess_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return why an action exceeds its approved form, which is `None` if it was not approved."""
+    """Return why an action exceeds its approved form (`None` if not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []

@@ -188,7 +188,7 @@ def read_plan_to_show(body: bytes) -> SavedPlan:
             )
     except ValidationError as error:
         raise _build_read_error(row, f"cannot be read: {explain_invalid(error)}") from error
-    except TypeError as error:  # JSON is nested too deep, or has a number beyond 64 bits.
+    except TypeError as error:  # Too deep, or a number exceeds 64 bits.
         raise _build_read_error(row, f"cannot be read: {error}") from error
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 

@@ -108,7 +108,7 @@ def build_selector(
         and (topic in excluded or _any_matches(selection.excludes, [topic]))
     }
     excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
-    # Excluding either address of a renamed resource excludes both.
+    # Either address of a renamed resource excludes both.
     excluded |= _find_other_ends(excluded, ends)
     return (chosen - excluded).__contains__
 
@@ -332,7 +332,7 @@ def read_source_file(source: str | None) -> str:
 
 
 def read_labels(resource: Resource) -> Mapping[str, str]:
-    """Return the labels of a resource, if any."""
+    """Return a resource's labels, if any."""
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 

@@ -47,7 +47,7 @@ class WantedResource:
     moved_from: Address | None = None
     marks: tuple[FieldMark, ...] = ()
     propagated_configs: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
-    """Configs of a namespace that are written to each topic, on platforms without inheritance."""
+    """Configs of a namespace written to each topic, on platforms without inheritance."""
 
     @property
     def implied_by(self) -> str | None:
@@ -84,7 +84,7 @@ class Situation:
     request: PlanInput
     clusters: Mapping[str, Cluster]
     trusted: frozenset[str]
-    """Clusters that were read and have the recorded identity, and clusters to create."""
+    """Clusters read with the recorded identity, and clusters to create."""
     is_chosen: Callable[[Address], bool] = lambda _address: True
     find_ignore_rule: Callable[[Address, str], str | None] = lambda _address, _path: None
     """Returns the rule that ignores drift of a field, if any."""

@@ -87,7 +87,7 @@ KAFKA: Final = Capabilities(
 
 
 def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
-    """Return the capabilities of a cluster. `known` are topics that probably exist.
+    """Return a cluster's capabilities. `known` are topics that probably exist.
 
     The capability `may_hide` is false, because declared and recorded topics are read by name.
     """

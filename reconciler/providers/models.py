@@ -70,7 +70,7 @@ class MirrorEntries(ABC):
     def record_trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
-        """Record why a mirror cannot fetch or continue; `None` clears the trouble."""
+        """Record why a mirror cannot fetch or continue."""
         entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_mirror(
             full_name, lambda entry: set_mirror_trouble(entry, entry_trouble, fails=fails, operation=operation)
@@ -82,7 +82,7 @@ class MirrorEntries(ABC):
         self.change_link(link, lambda entry: set_link_trouble(entry, status, entry_trouble))
 
     def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Record the trouble of a link's task; `None` clears it."""
+        """Record the trouble of a link's task."""
         entry_trouble = stamp_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))
 
@@ -173,7 +173,7 @@ def to_declared_mirror(
 
 
 def to_link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
-    """Return a new link's entry: its spec without mirrors, which are topics."""
+    """Return a new link's entry: its spec without mirrors."""
     declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
     return LinkEntry(link_id, link.spec.source, declared)
 
@@ -188,7 +188,7 @@ def read_planned_source(address: Address, parameters: Mapping[str, Any]) -> Sour
 
 
 def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return a link's stored spec with changes applied. `None` removes a field, and parents that are then empty."""
+    """Return a link's stored spec with changes applied. `None` removes a field, and then empty parents."""
     after = dict(declared)
     for change in changes:
         name, _, rest = change.path.partition(".")

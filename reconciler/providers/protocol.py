@@ -62,7 +62,7 @@ class Edge:
     principal: str | None = None
     """Principal on an embedded cluster; `None` means the super user."""
     host: str = "*"
-    """Host of the principal. `*` means unknown, so that only rules for all hosts apply."""
+    """Host of the principal. `*` means unknown, so only rules for all hosts apply."""
     declared: frozenset[Address] = frozenset()
     """Declared or recorded addresses, whose namespaces determine how flat names are read."""
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Provider(Protocol):
         ...
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the cluster's identity, or `None` if it does not exist yet (embedded only).
+        """Return the cluster's identity; `None` if it does not exist yet (embedded only).
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -235,7 +235,7 @@ class Provider(Protocol):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> TopicLog:
-        """Return the log of a topic.
+        """Return a topic's log.
 
         `on_missing` receives lost offsets, and reading continues. Without it, reading fails.
         """
@@ -323,7 +323,7 @@ class Archives(Protocol):
         ...
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that were ever detached into this object storage, sorted."""
+        """Return all topics ever detached into this object storage, sorted."""
         ...
 
 
@@ -347,7 +347,7 @@ class Groups(Protocol):
         ...
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's committed offsets and lag, and whether it is reading."""
+        """Return a group's committed offsets, lag, and whether it is reading."""
         ...
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
@@ -429,7 +429,7 @@ class MaintenancePorts:
     is_requested: bool = True
     """Whether a user waits. Otherwise expensive searches run less often."""
     are_jobs_named: bool = False
-    """Whether the user named the jobs, so that daily jobs run at once."""
+    """Whether the user named the jobs, so daily jobs run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +454,7 @@ class MaintenanceJobResult:
 
 
 def build_scope_filter(scope: Scope) -> Callable[[str], bool] | None:
-    """Return a predicate on addresses in scope, or `None` for everything."""
+    """Return a predicate on addresses in scope; `None` for everything."""
     if not scope.patterns:
         return None
     names = frozenset(pattern for pattern in scope.patterns if "*" not in pattern)

@@ -135,7 +135,7 @@ class CopyMove:
 class MovesByJobs(Protocol):
     """Steps of jobs for a cluster that cannot mount, unmount or rename topics itself.
 
-    Each step of a mount or unmount is stored first, so that the next run continues it.
+    Each step of a mount or unmount is stored first, so the next run continues it.
     """
 
     @property
@@ -177,7 +177,7 @@ class MovesByJobs(Protocol):
         ...
 
     def read_topic(self, full_name: str) -> ArchivableTopic | None:
-        """Return a topic with its configs and group offsets; `None` if it does not exist."""
+        """Return a topic with its configs and group offsets; `None` if missing."""
         ...
 
     def create_topic(self, full_name: str, manifest: TopicManifest) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_provider(cluster: Cluster, edge: Edge) -> Provider:
-    """Return the provider of a cluster without reading it. Reject unknown platforms."""
+    """Return a cluster's provider without reading it. Reject unknown platforms."""
     platform = cluster.spec.provider
     if platform not in PLATFORMS:
         message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"
@@ -39,13 +39,13 @@ def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
 
 
 def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415
 
     return KafkaProvider(cluster, edge)
 
 
 def _open_redpanda(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415
 
     return RedpandaProvider(cluster, edge)
 

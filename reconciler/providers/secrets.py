@@ -34,7 +34,7 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 class Secret:
-    """Text that is never displayed. Picklable, because executors need it."""
+    """Text never displayed. Picklable, because executors need it."""
 
     __slots__ = ("_text",)
 

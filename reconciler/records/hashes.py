@@ -117,7 +117,7 @@ def split_by_partition(
     key or round robin; a missing time becomes `now_ms`.
     """
     chosen, records = _choose_partitions(batch, partitions, spread), batch
-    # Records in order are not copied, because a copy costs as much as hashing.
+    # A copy would cost as much as hashing.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))

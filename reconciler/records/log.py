@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # A digest has the sums Σh and Σ(offset)·h mod 2^128, where h is a 128-bit hash of a record's timestamp, key, value and
-# headers. Digests of ranges can be shifted to other offsets and added.
+# headers.
 
 
 _MODULUS: Final = 1 << 128
@@ -83,7 +83,7 @@ class Bounds:
 
     start: int
     local_start: int | None
-    """Start of the local tier; `None` if it is unknown."""
+    """Start of the local tier; `None` if unknown."""
     stable: int
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
@@ -126,7 +126,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A range of a log that is stored together, such as a segment."""
+    """A range of a log stored together, such as a segment."""
 
     offsets: OffsetRange
     records: int
@@ -192,11 +192,11 @@ class TopicLog(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """Topic id; `None` if the platform has none. A topic that is created again has another id."""
+        """Topic id; `None` if the platform has none. A recreated topic has another id."""
         ...
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot read the log."""
+        """Raise if this machine cannot read the log."""
         ...
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
@@ -305,7 +305,7 @@ class TransactionalSink(Protocol):
     """A sink that one task per partition writes and commits (Kafka). Ranges are in source offsets."""
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot access the sink."""
+        """Raise if this machine cannot access the sink."""
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
@@ -321,7 +321,7 @@ class TransactionalSink(Protocol):
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range in transactions, and yield after each commit. Skip records that are committed already.
+        """Copy a range in transactions, and yield after each commit. Skip committed records.
 
         Raises:
             LostRaceError: Another process copies this partition.
@@ -353,7 +353,7 @@ class RekeySink(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Raise an error if this machine cannot access the sink."""
+        """Raise if this machine cannot access the sink."""
         ...
 
     def follow_source(self, source: ObservedSource) -> RekeySink:
@@ -394,7 +394,7 @@ class TopicProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """Number of a stream's batch, so that a batch is published only once."""
+    """Number of a stream's batch, so a batch is published only once."""
 
     stream: str
     number: int
@@ -438,7 +438,7 @@ class AppendSink(Protocol):
 
 
 def find_changed_partitions(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
-    """Return partitions that are new or have records (not only transaction markers) at or after `ends`."""
+    """Return new partitions, and those with records (not only transaction markers) at or after `ends`."""
     partitions = []
     for number, bounds in sorted(log.read_bounds().items()):
         begin = max(ends.get(number, 0), bounds.start)

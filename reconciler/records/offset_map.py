@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
-"""Maximum number of pieces in a chunk."""
+"""Maximum pieces in a chunk."""
 
 
 class Piece(NamedTuple):
@@ -117,7 +117,7 @@ class OffsetMap:
         return iter(self._pieces)
 
     def find_target(self, source: int) -> int | None:
-        """Return the copy's offset of a source offset; `None` if it is not copied.
+        """Return the copy's offset of a source offset; `None` if not copied.
 
         An offset without a record maps to the next record.
         """

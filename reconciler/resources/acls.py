@@ -316,7 +316,7 @@ def find_denied_writers(
 ) -> tuple[str, ...]:
     """Return the principals to which a protected mirror denies writes, sorted.
 
-    `own` is the principal of the mirror's link. `denied` are those that the protection already denies.
+    `own` is the principal of the mirror's link. `denied` are those already denied.
     """
     principals = {binding.principal for binding in find_write_allowances(bindings, topic)} - {own}
     return tuple(

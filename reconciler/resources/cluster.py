@@ -166,7 +166,7 @@ class Connection(Model):
         return FLAT_SEPARATOR
 
     def build_identity(self) -> tuple[str, ...]:
-        """Return a value that is equal for two connections only if both reach one cluster; empty for a location."""
+        """Return a value that two connections share only if both reach one cluster; empty for a location."""
         return ()
 
     def list_secret_targets(self) -> frozenset[str]:
@@ -336,7 +336,7 @@ class KafkaConnection(BrokersConnection):
     )
 
     def find_separator(self) -> str | None:
-        """Return the declared replacement of `:` in topic names."""
+        """Return the declared replacement of `:`."""
         return self.namespace_separator
 
 
@@ -401,7 +401,7 @@ class RedpandaConnection(BrokersConnection):
     )
 
     def find_separator(self) -> str | None:
-        """Return the declared replacement of `:` in topic names."""
+        """Return the declared replacement of `:`."""
         return self.namespace_separator
 
     def list_secret_targets(self) -> frozenset[str]:

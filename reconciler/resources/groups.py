@@ -52,7 +52,7 @@ class ConsumerGroup:
 
     @property
     def is_share(self) -> bool:
-        """Whether members share partitions (KIP-932), so that the group has no offsets to set or copy."""
+        """Whether members share partitions (KIP-932), so the group has no offsets to set or copy."""
         return self.type == "share"
 
     @property
@@ -112,9 +112,9 @@ class OffsetMove:
 
 
 def plan_offset_move(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
-    """Return the effect of a reset on one partition; `None` if nothing changes.
+    """Return a reset's effect on one partition; `None` if nothing changes.
 
-    `at_time` returns the first offset at or after a time, or `None` if all records are older.
+    `at_time` returns the first offset at or after a time; `None` if all records are older.
     """
     after: int | None
     match reset:

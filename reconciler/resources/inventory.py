@@ -46,7 +46,7 @@ class MirrorSupport:
     topic-config-sync, start-offset, start-time, retry-timeout, metadata-interval, prefix, mirror-configs`.
     """
     max_links: int | None = None
-    """How many links the cluster can have; `None` if there is no limit."""
+    """How many links the cluster can have; `None` without a limit."""
     read_only: bool = True
     """Whether the platform rejects other producers' writes to mirrors."""
 
@@ -60,7 +60,7 @@ class AccessControl:
     principal: str | None = None
     """Principal of reconciler's client; `None` if unknown."""
     hosts_are_addresses: bool = False
-    """Whether brokers compare ACL hosts with IP addresses, so that host names and ranges never match."""
+    """Whether brokers compare ACL hosts with IP addresses, so host names and ranges never match."""
     denies_are_final: bool = False
     """Whether a denial at any level of namespaces overrides every allowance."""
     operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Capabilities:
     platform: str
     namespaces: bool = True
     namespaces_are_rules: bool = False
-    """Whether a namespace is only access rules on a name prefix, so that its deletion keeps the topics."""
+    """Whether a namespace is only access rules on a name prefix, so its deletion keeps the topics."""
     tiering: bool = False
     """Whether tiered storage is available; on Kafka, if brokers and controllers enable KIP-405."""
     untiering: bool = True
@@ -114,7 +114,7 @@ class Capabilities:
     internal_topics: tuple[str, ...] = ()
     """Names reserved for the platform."""
     server_ids: frozenset[str] = frozenset()
-    """Kinds whose ids the platform chooses, so that a repeated call repeats its work."""
+    """Kinds whose ids the platform chooses, so a repeated call repeats its work."""
     batch: int = 100
     may_hide: bool = False
     """Whether missing topics may exist but be hidden. Plans then leave missing recorded topics unchanged."""
@@ -261,7 +261,7 @@ class LiveTopic:
     """`None` if the topic was never tiered."""
     is_moving: bool = False
     is_sealed: bool = False
-    """Whether the topic is sealed, so that brokers reject all records."""
+    """Whether the topic is sealed, so brokers reject all records."""
     filled: Mapping[str, str] | None = None
     """Own configs of the topic after a move has filled it; `None` without a move."""
 
@@ -302,7 +302,7 @@ class Observed:
     undeclarable: tuple[NamespaceAcl, ...] = ()
     """Access rules that files cannot declare. They are only displayed."""
     is_by_hand: bool = False
-    """Whether a command started this mounting, so that only a command finishes it."""
+    """Whether a command started this mounting, so only a command finishes it."""
     cluster: LiveCluster = LiveCluster()
     topic: LiveTopic = LiveTopic()
     mirror: LiveMirror = LiveMirror()

@@ -210,7 +210,7 @@ KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 TRANSIENT_CONFIGS: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
-"""Configs that a reassignment sets temporarily, so that no file declares them."""
+"""Configs that a reassignment sets temporarily, so no file declares them."""
 
 
 _FOUR: Final = (4, 0)

@@ -58,7 +58,7 @@ class Measure:
     older: Mapping[int, int] = field(default_factory=dict)
     """Approximate size in bytes of older records, by time in ms."""
     undeletable: UndeletableError | None = None
-    """Why the platform cannot delete the records in `diverged`, so that a restore is impossible."""
+    """Why the platform cannot delete the records in `diverged`, so a restore is impossible."""
 
     def estimate_older_bytes(self, ms: int) -> int | None:
         """Return the approximate size in bytes of records older than `ms`; `None` if unknown."""
@@ -121,7 +121,7 @@ def find_missing_offsets(
 
     Records that the source deleted are excluded; all offsets after its truncation are included.
     """
-    # A topic that was never written has no positions, and so no topic id to compare.
+    # A topic never written has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
         return None
     lacked: list[OffsetStretch] = []
@@ -473,7 +473,7 @@ _MAX_TOPICS: Final = 1_000
 _MAX_PARTITIONS: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
-"""Maximum number of lags measured on a cluster."""
+"""Maximum lags measured on a cluster."""
 
 
 def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:

@@ -108,7 +108,7 @@ NEVER_SYNCED: Final = (
     "redpanda.virtual.cluster.id",
     "replication.factor",
 )
-"""Configs of the destination, which are never synced."""
+"""Configs of the destination, never synced."""
 
 _TIER_PREFIXES: Final = (
     "confluent.placement.",
@@ -258,7 +258,7 @@ class TopicConfigSyncSpec(Model):
     )
     include: Many[str] = Field(
         default=SYNCED_BY_DEFAULT,
-        validate_default=True,  # Sorts the default like a declared list, so that both are equal.
+        validate_default=True,  # Sorts the default like a declared list, so both are equal.
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )

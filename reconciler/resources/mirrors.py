@@ -300,7 +300,7 @@ class MirrorEntry:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether mirroring has ended, so that the topic is an ordinary topic."""
+        """Return whether mirroring has ended, so the topic is an ordinary topic."""
         return self.state == STOPPED
 
     def to_json(self) -> Json:
@@ -417,8 +417,8 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# States that a link causes (paused, unreachable, broken) are stored only in the link.
-# `named_link` is the link with its name; `None` if it was deleted.
+# States that a link causes (paused, unreachable, broken) are stored only in the link. `named_link` is the link with its
+# name; `None` if deleted.
 
 
 PROMOTE: Final = "promote"
@@ -481,7 +481,7 @@ class TransitionRequest:
 def apply_verb_request(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
-    """Return the entry of a mirror after a request for a lifecycle verb.
+    """Return a mirror's entry after a request for a lifecycle verb.
 
     Raises:
         UserError: The mirror's state does not allow the verb.
@@ -527,7 +527,7 @@ _MAX_ENDED: Final = 8
 
 
 def check_reversible(full_name: str, other: str, named_link: NamedObjects | None) -> None:
-    """Reject a reversal or restore over a link that is not bidirectional or has a prefix.
+    """Reject a reversal or restore over a one-way link, or one with a prefix.
 
     `other` is the full name on the other cluster.
     """
@@ -676,7 +676,7 @@ def _keep_first_time(before: Trouble | None, now: Trouble | None) -> Trouble | N
 
 
 def set_first_offsets(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror's entry with first offsets by partition, unless they are already stored."""
+    """Return a mirror's entry with first offsets by partition, unless already stored."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
@@ -764,7 +764,7 @@ def build_mirror_name(source: str, link: LinkEntry) -> str:
 
 
 def check_mirror_name(full_name: str, source: str, named_link: NamedObjects) -> None:
-    """Reject a source that is never mirrored, or a mirror whose name does not follow from its source."""
+    """Reject a source never mirrored, or a mirror whose name does not follow from its source."""
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
         raise UserError(message, hint="Leave it out: each cluster has its own.")
@@ -794,7 +794,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObject
 
 
 def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
-    """Reject the deletion of a link with mirrors that are not stopped."""
+    """Reject the deletion of a link with unstopped mirrors."""
     live = [f"{topic} ({mirror.state})" for topic, mirror in mirrors if not mirror.is_stopped]
     if live:
         message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
@@ -867,11 +867,11 @@ class GroupOffsetsResult:
 
     is_changed: bool = False
     is_clamped: bool = False
-    """Whether offsets were limited to the mirror's end, so that they must be copied again."""
+    """Whether offsets were limited to the mirror's end, so they must be copied again."""
     reading: tuple[str, ...] = ()
     """Mirrors that the group reads on this cluster. If there are any, no offset was copied."""
     own: tuple[str, ...] = ()
-    """Mirrors whose offsets the group itself committed on this cluster, so that they were not changed."""
+    """Mirrors whose offsets the group itself committed on this cluster, so they were not changed."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]

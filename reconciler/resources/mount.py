@@ -197,7 +197,7 @@ class MountSource:
 
     location: str
     recoverable: RecoverableTopic | None
-    """Topic in object storage; `None` if it is still on a cluster, or only the platform can read it."""
+    """Topic in object storage; `None` if still on a cluster, or only the platform can read it."""
     unmounts: Address | None = None
     """Mounting that first unmounts the topic in this plan, if any."""
 
@@ -293,7 +293,7 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
 _NO_LIMIT_UNLESS_SET: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
 _NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
-"""Configs with an effect at any value, so that no value is equivalent to unset."""
+"""Configs with an effect at any value, so no value is equivalent to unset."""
 
 
 def pin_configs(

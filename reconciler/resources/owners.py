@@ -80,12 +80,12 @@ class Owners:
     """Why this cluster cannot store owners; `None` if it can."""
 
     def find_owner(self, key: str) -> ResourceOwner | None:
-        """Return the owner of a key, if known."""
+        """Return a key's owner, if known."""
         lineage = self.lineages_by_key.get(key)
         return None if lineage is None else self.workspaces.get(lineage)
 
     def find_other_owner(self, key: str, me: ResourceOwner | None) -> ResourceOwner | None:
-        """Return the owner of a key unless it is the workspace `me`."""
+        """Return a key's owner unless it is the workspace `me`."""
         owner = self.find_owner(key)
         return None if owner is None or (me is not None and owner.is_same(me)) else owner
 
@@ -99,7 +99,7 @@ class OwnerChange:
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
-    """Key to take → owner that may lose it, or `None` if the key must be free."""
+    """Key to take → owner that may lose it; `None` if the key must be free."""
     keep: Collection[str] = ()
     """Keys that the workspace continues to own unless another workspace took them."""
     makes_cluster: bool = False

@@ -147,7 +147,7 @@ def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str
 
 
 def read_switches(configs: Configs) -> Switches:
-    """Return the effective upload and fetch switches. A storage mode that is set decides both (F-R-211)."""
+    """Return the effective upload and fetch switches. A set storage mode decides both (F-R-211)."""
     if _has_mode(configs):
         is_tiered = configs[STORAGE_MODE][0] == "tiered"
         return Switches(write=is_tiered, read=is_tiered)
@@ -288,7 +288,7 @@ RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAG
 
 
 def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs of a policy, without settings that Kafka cannot express."""
+    """Return a policy's configs, without settings that Kafka cannot express."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}
@@ -330,7 +330,7 @@ def merge_layers(above: ConfigLayer, own: ConfigLayer) -> ConfigLayer:
 def resolve_policy(layer: ConfigLayer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> ConfigLayer:
     """Replace the placeholder `OFF` by configs for one topic, whose current configs are `seen`.
 
-    A topic that was never tiered needs none; `retain` would enable its tiered storage.
+    A topic never tiered needs none; `retain` would enable its tiered storage.
     """
     if OFF not in layer:
         value, origin = layer.get(ENABLE, ("", ""))

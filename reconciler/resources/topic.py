@@ -27,7 +27,7 @@ FOLLOWING: Final = "FOLLOWING"
 REPLICAS: Final = "replicas"
 """Job that updates read replicas. Its last runs are stored under this name."""
 SOURCE_GONE: Final = "SOURCE_GONE"
-"""Status of a read replica whose source was deleted, so that no record is readable."""
+"""Status of a read replica whose source was deleted, so no record is readable."""
 
 
 class TopicSpec(Model):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 KEY_PREFIX: Final = 256
-"""Maximum bytes of a key that are shown."""
+"""Maximum shown bytes of a key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Clock, sleep and threads for asynchronous code, and debug messages for `--verbose`.
 
-`state` and `applying` await only `Effects`, so that tests can use a virtual clock.
+`state` and `applying` await only `Effects`, so tests can use a virtual clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Text for people: escaping, amounts, lists of names, parser errors, and "Did you mean …?".
 
-Escaped text cannot control a terminal or a CI pipeline (`::error::` at the beginning of a line, `##[…]` and `##vso[…]`
+Escaped text cannot control a terminal or a CI pipeline (`::error::` at a line's beginning, `##[…]` and `##vso[…]`
 anywhere).
 """
 

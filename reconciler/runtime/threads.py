@@ -145,12 +145,12 @@ _ENDING_CALL_S: Final = 2.2
 """Maximum seconds after `hurry` for calls that start later."""
 _HURRIED_PAUSE_S: Final = 0.05
 
-# This clock includes the machine's sleep, so that leases expire. macOS has no CLOCK_BOOTTIME.
+# This clock includes the machine's sleep, so leases expire. macOS has no CLOCK_BOOTTIME.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def read_monotonic_s() -> float:
-    """Return seconds on a monotonic clock that includes the machine's sleep."""
+    """Return seconds on a monotonic clock."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -167,7 +167,7 @@ class ThreadEffects:
         self._bell: asyncio.Future[None] | None = None
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run a blocking function on another thread; return its result.
+        """Run a blocking function.
 
         Raises:
             StoppedError: The function ran too long after `hurry`; its outcome is unknown.
@@ -187,7 +187,7 @@ class ThreadEffects:
                 raise _stopped_error()
             return answer.result()
         finally:
-            answer.cancel()  # A call that is still queued must not start.
+            answer.cancel()  # A queued call must not start.
 
     async def sleep(self, seconds: float) -> None:
         """Pause for `seconds`, but only briefly after `hurry`."""
@@ -205,7 +205,7 @@ class ThreadEffects:
                 self._loop.call_soon_threadsafe(self._signal_stop)
 
     def read_clock(self) -> float:
-        """Return seconds on a monotonic clock that includes the machine's sleep."""
+        """Return seconds on a monotonic clock."""
         return read_monotonic_s()
 
     def read_utc_time(self) -> datetime:

@@ -122,7 +122,7 @@ def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _read_epoch(store: ObjectStore, trace: RunTrace) -> int:
-    """Return the epoch of the last journal page, or of the one before if that is truncated."""
+    """Return the epoch of the last journal page that is not truncated."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
@@ -148,7 +148,7 @@ class Symptoms:
     problems: tuple[str, ...] = ()
     lockfile: Lockfile | None = None
     is_current: bool = False
-    """Whether no newer lockfile existed, so that the lease is valid."""
+    """Whether no newer lockfile existed, so the lease is valid."""
 
     def check_lease_free(self) -> None:
         """Raise `LeaseError` if a process holds the lease of the newest lockfile."""

@@ -84,7 +84,7 @@ class Intent(_Entry):
 
 
 class ActionEnded(_Entry):
-    """An action is complete. Implements `Finished` of planning.recording."""
+    """An action is complete."""
 
     type: Literal["done"] = "done"
     id: str
@@ -212,7 +212,7 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Close an abandoned run's journal, so that a living writer fails at its next object."""
+    """Close an abandoned run's journal, so a living writer fails at its next object."""
     while not (written := read_journal(store, run)).is_closed:
         entries = (RunClosed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=create_nonce(), entries=entries)
@@ -477,7 +477,7 @@ def write_result(store: ObjectStore, result: ResultFile) -> None:
 
 
 def read_run(store: ObjectStore, run: str) -> RunFile | None:
-    """Return a run's `run.json`; `None` if it cannot be read."""
+    """Return a run's `run.json`; `None` if unreadable."""
     stored = store.get(run_key(run))
     if stored is None:
         return None
@@ -705,7 +705,7 @@ class StateAdvance:
 
 
 def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
-    """Return the commits after the approved serial and sha256; `None` if there are none."""
+    """Return the commits after the approved serial and sha256; `None` if none."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
         return None
@@ -719,7 +719,7 @@ def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: Obj
 
 
 def explain_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
-    """Explain why a lockfile is an old copy; `None` if it is not."""
+    """Explain why a lockfile is an old copy; `None` if not."""
     why = prove_outdated(store, lockfile, list_snapshots(store) if rows is None else rows)
     if why is None:
         return None
@@ -741,7 +741,7 @@ def check_lockfile_current(store: ObjectStore, lockfile: Lockfile, rows: Sequenc
 
 
 def prove_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow]) -> str | None:
-    """Explain from the newest-first `rows` why a lockfile is an old copy; `None` if it is not."""
+    """Explain from the newest-first `rows` why a lockfile is an old copy; `None` if not."""
     if rows and rows[0].serial >= lockfile.serial + 2:
         return f"{rows[0].key} was written"
     proofs = (_prove_commit(store, lockfile, row) for row in rows if row.serial == lockfile.serial + 1)

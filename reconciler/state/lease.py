@@ -81,7 +81,7 @@ def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
 
 
 def lost_lease_error(current: StoredLockfile | None, url: str) -> LeaseError:
-    """Build the error for a lease that was taken over, or whose lockfile is missing."""
+    """Build the error for a lease taken over, or without a lockfile."""
     if current is None:
         return LeaseError(
             f"{url}/{KEY} was deleted while this run held its lease",
@@ -227,7 +227,7 @@ class Lease:
             await self.release()
             return
         try:
-            if self._lost is None:  # The lease is freed with one attempt, because the store may reject all writes.
+            if self._lost is None:  # One attempt frees the lease, because the store may reject all writes.
                 await self._effects.run_blocking(lambda: self._finish(None, with_free_lease))
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")

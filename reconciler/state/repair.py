@@ -59,7 +59,7 @@ class LastRun:
 
     @property
     def begun(self) -> int:
-        """Serial at the start of the run; 0 if unknown."""
+        """Serial at the run's start; 0 if unknown."""
         return self.file.base_serial if self.file is not None else 0
 
 
@@ -410,7 +410,7 @@ class Repair:
 def plan_repair(
     store: ObjectStore, remains: StateFiles, owner: Owner, choice: RepairChoice, *, lineage: str
 ) -> Repair | None:
-    """Return the repair of a state; `None` if healthy. `lineage` is used if no file has one.
+    """Return a state's repair; `None` if healthy. `lineage` is used if no file has one.
 
     Raises:
         UserError: The state has another owner or a newer version, or the user must choose.

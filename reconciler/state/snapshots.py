@@ -140,7 +140,7 @@ class SnapshotRuns:
 
 
 def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
-    """Read the runs of a snapshot without parsing resources; `None` if unreadable."""
+    """Read a snapshot's runs without parsing resources; `None` if unreadable."""
     try:
         plain = gzip.decompress(_fetch_body(store, row.key))
         match = _RUN.search(plain[-_TAIL:])

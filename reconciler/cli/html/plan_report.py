@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
 
 MOST_DRAWN: Final = 300
-"""Maximum number of actions in a graph; Mermaid draws at most 500 arrows."""
+"""Maximum actions in a graph; Mermaid draws at most 500 arrows."""
 _MAX_GROUPS: Final = 50
 _SHORT_DIGEST: Final = 12
 

@@ -294,6 +294,6 @@ def read_owner_label(labels: Mapping[str, Any] | None) -> str:
 
 
 def build_cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
-    """Build the cells of a field from old and new value."""
+    """Build a field's cells from old and new value."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

@@ -103,7 +103,7 @@ def to_plain_text(lines: Iterable[Line]) -> str:
 
 
 def measure_width(text: str) -> int:
-    """Return the width of a text in terminal cells."""
+    """Return a text's width in terminal cells."""
     if text.isascii() or _SINGLE_CELL_TEXT.fullmatch(text):
         return len(text)
     from rich.cells import cell_len

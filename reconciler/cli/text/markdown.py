@@ -137,7 +137,7 @@ MOST: Final = 25
 
 
 def draw_dependencies(plan: Plan) -> list[str]:
-    """Draw dependencies as Mermaid; empty if there are none, or too many."""
+    """Draw dependencies as Mermaid; empty if none, or too many."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
     shown = [name for name in by_id if any(name in pair for pair in pairs)]
@@ -161,7 +161,7 @@ def escape_mermaid_label(text: str) -> str:
 
 
 MOST_ROWS: Final = LIMIT // 20
-"""Maximum number of rows in a comment: each takes at least 20 bytes."""
+"""Maximum rows in a comment: each takes at least 20 bytes."""
 
 _FOLD_BYTES: Final = 200
 _DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}

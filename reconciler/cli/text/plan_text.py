@@ -55,7 +55,7 @@ class ReadStatistics(Protocol):
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Names of clusters that could not be read."""
+        """Names of unreadable clusters."""
         ...
 
 
@@ -127,7 +127,7 @@ def _join_first(words: list[str], gap: str = " ") -> str:
 def list_allowances(plan: Plan) -> list[str]:
     """List the values of `--allow` that unblock a plan. Similar ones become a pattern."""
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
-    # Patterns do not lift `guards.maxDeletes`, which counts all deletes except those of a destroy.
+    # Patterns do not lift `guards.maxDeletes`, which counts all deletes outside destroys.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
     short = group_allowances(others)
     return list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]

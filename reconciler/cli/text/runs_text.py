@@ -60,7 +60,7 @@ _VERDICTS: Final[Mapping[str, str]] = {
 
 
 def format_run_event(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
-    """Format an event that is neither progress nor the result of an action."""
+    """Format an event, except progress and results of actions."""
     match event:
         case LeaseLost():
             return [format_lease_lost(event)]

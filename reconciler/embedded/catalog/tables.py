@@ -43,7 +43,7 @@ class TopicCounts:
 
     @classmethod
     def of(cls, topic: TopicEntry | None) -> TopicCounts:
-        """Return the counts of a topic; zero for `None`."""
+        """Return a topic's counts; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 
@@ -394,7 +394,7 @@ def get_link(catalog: Catalog | Draft, name: str) -> LinkEntry:
 
 
 def check_name_free(catalog: Catalog | Draft, full_name: str) -> None:
-    """Reject a topic name that is taken, reserved or invalid in its namespace."""
+    """Reject a taken, reserved or invalid topic name."""
     try:
         check_full_name(full_name)
     except ValueError as error:

@@ -34,7 +34,7 @@ _TRUE: Final = "true"
 
 
 def find_tiering(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> TopicTiering | None:
-    """Return a topic's current tiering; `None` if it was never tiered."""
+    """Return a topic's current tiering; `None` if never tiered."""
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None

@@ -68,7 +68,7 @@ class CurrentTopics:
             return self._turned[1]
 
     def read_catalog(self) -> Catalog | None:
-        """Return the catalog; `None` if it is unreadable or older than the checked one."""
+        """Return the catalog; `None` if unreadable or older than the checked one."""
         with self._lock:
             return self._read_if_current()
 
@@ -153,7 +153,7 @@ class _ClusterCheck:
         known = None if self.read.catalog is None else TopicIndex.of(self.read.catalog)
         reader = None
         if deep:
-            from reconciler.embedded.check.check_partitions import PartContentCheck  # noqa: PLC0415 - only this brings Arrow
+            from reconciler.embedded.check.check_partitions import PartContentCheck  # noqa: PLC0415
 
             reader = PartContentCheck(self.store)
         look = PartitionCheck(self.store, self.stored, known, self.present.read_topics, reader, self.remote)

@@ -43,7 +43,7 @@ _SEALED_STATES: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 
 
 def parse_migration_state(migration: MigrationEntry) -> MigrationState | None:
-    """Return a migration's state; `None` if it is invalid."""
+    """Return a migration's state; `None` if invalid."""
     try:
         return MigrationState(migration.state)
     except ValueError:
@@ -147,7 +147,7 @@ class OwnershipReport:
 def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipReport:
     """Check every ownership register with one LIST, and one GET each.
 
-    If `catalog` returns `None`, the registers are not compared with topics.
+    If `catalog` returns `None`, topics are not compared.
     """
     result = _check_once(storage, cluster_id, catalog)
     for _ in range(_LOOKS - 1):

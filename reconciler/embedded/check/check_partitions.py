@@ -106,7 +106,7 @@ class SegmentContentCheck:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active, so a problem is reported only if the head is unchanged or every attempt finds one.
+# Writers may be active: a problem counts only if the head is unchanged or every attempt finds one.
 
 
 _LOOKS: Final = 3

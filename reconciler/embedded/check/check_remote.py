@@ -241,7 +241,7 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# Uploads and retention may change the manifest after the head was read, so suspects are checked against a newer one.
+# Uploads and retention may have changed the manifest, so suspects are checked against a newer one.
 
 
 @dataclass(frozen=True, slots=True)

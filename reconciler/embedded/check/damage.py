@@ -396,7 +396,7 @@ MAX_FINDINGS: Final = 10_000
 
 @dataclass(slots=True)
 class CheckResult:
-    """The result of a check."""
+    """The check's result."""
 
     cluster_id: str | None = None
     objects: int = 0

@@ -95,7 +95,7 @@ class ObjectIndex:
         return bool(self._is_named.all())
 
     def find_unreferenced(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
-        """Yield the objects that are not referenced."""
+        """Yield the unreferenced objects."""
         for candidate in listed:
             places, is_there = self._find_positions([candidate.key])
             if is_there[0] and not self._is_named[places[0]]:

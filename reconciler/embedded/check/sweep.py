@@ -1,7 +1,7 @@
 """Delete unreferenced objects.
 
-Objects are listed before references are read, so later objects are safe. An unreadable reference stops the sweep, since
-a seemingly unreferenced object may be a last copy. Objects of partitions without a head stay.
+Objects are listed before references are read, so later objects are safe. An unreadable reference stops the sweep: a
+seemingly unreferenced object may be a last copy. Objects of partitions without a head stay.
 """
 
 from __future__ import annotations

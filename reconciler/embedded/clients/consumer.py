@@ -39,7 +39,7 @@ class PartitionStream:
         self.epoch: int | None = None
 
     def read_next(self, most: int) -> pa.RecordBatch | None:
-        """Return at most `most` records; `None` at the end of the log.
+        """Return at most `most` records; `None` at the log's end.
 
         Raises:
             UserError: The stream is strict, and the log lacks its position.
@@ -105,7 +105,7 @@ _BEGINNINGS: Final = get_args(Beginning)
 class Record:
     """A record; header names may repeat.
 
-    A header name that is not UTF-8 is decoded with `surrogateescape`.
+    Header names are decoded with `surrogateescape`.
     """
 
     partition: int
@@ -157,7 +157,7 @@ class ConsumerOptions:
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with missing or damaged offsets, which are then skipped; without it, reading fails."""
+    """Gets missing or damaged offsets, which are skipped; without it, reading fails."""
 
     def __post_init__(self) -> None:
         if self.beginning not in _BEGINNINGS:

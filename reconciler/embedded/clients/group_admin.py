@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS: Final = 1_000
-"""Maximum number of groups to read; each takes a request."""
+"""Maximum groups to read; each takes a request."""
 
 _MAX_CLOCK_SKEW_MS: Final = 2 * 60 * 60 * 1000
 
@@ -106,7 +106,7 @@ def describe_topic_groups(
 
 
 def list_reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
-    """Return the groups that are reading each topic, by topic id; `None` above `MAX_GROUPS`."""
+    """Return the reading groups of each topic, by topic id; `None` above `MAX_GROUPS`."""
     young = store.read_clock_ms() - READING_MS - _MAX_CLOCK_SKEW_MS
     names = [parse_group_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
     if len(names) > MAX_GROUPS:
@@ -146,7 +146,7 @@ class Groups:
         return [name for name in list_groups(self.store) if self._may_describe(catalog, Kind.GROUP, name)]
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's offsets and lag, and whether it is reading.
+        """Return a group's offsets, lag and activity.
 
         Raises:
             UserError: The group does not exist.
@@ -170,7 +170,7 @@ class Groups:
         return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
     def find_topic_readers(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the groups that are reading each topic, by full name; `None` above `MAX_GROUPS`."""
+        """Return the reading groups of each topic; `None` above `MAX_GROUPS`."""
         catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
             return None
@@ -247,7 +247,7 @@ class Groups:
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group, or its offsets of one topic; return whether any existed.
+        """Delete a group, or its offsets of one topic.
 
         Raises:
             BlockedError: The group is reading, and `force` is not set.

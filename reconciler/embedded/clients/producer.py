@@ -393,7 +393,7 @@ class SequencedProducer:
         self._courses: dict[str, RoundRobinState] = {}
 
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
-        """Append a batch whose first record is number `sequence`; return its offsets, or `None` if they are unknown.
+        """Append a batch whose first record is number `sequence`; return its offsets, or `None` if unknown.
 
         A stored batch is not appended again.
 

@@ -1,7 +1,6 @@
 """Sequence numbers of producers, and retries until the delivery timeout.
 
-A head stores each producer's epoch and last sequence number for 24 hours. Like Kafka, it accepts any number from an
-unknown producer.
+A head stores each producer's epoch and last sequence number for 24 hours.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Json = dict[str, Any]
 SEQUENCES: Final = 1 << 31
 KEPT_MS: Final = 24 * 60 * 60 * 1000
 MAX_PASSING_PRODUCERS: Final = 500
-"""Maximum number of producers in a head whose id only one process uses."""
+"""Maximum producers in a head whose id only one process uses."""
 
 _AGAIN = "Nothing was appended. Ask the partition for the producer's last sequence number, and continue from it."
 

@@ -65,7 +65,7 @@ _MAX_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """The log of a topic id. A topic created again under its name has another log."""
+    """The log of a topic id. A recreated topic has another log."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -86,7 +86,7 @@ class EmbeddedLog:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of every partition, or of the partitions `only`."""
+        """Return partitions' bounds."""
         topic = find_topic_by_id(self.catalog.read(), self.topic_id, self.full_name)
         self._check_allowed(Operation.DESCRIBE)
         if topic is None:
@@ -104,7 +104,7 @@ class EmbeddedLog:
         return self._find_tiers().limit_bounds(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` from both tiers, as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records of `offsets` from both tiers."""
         return self.read_selected(partition, offsets, EVERYTHING)
 
     def read_selected(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
@@ -123,7 +123,7 @@ class EmbeddedLog:
                     reads.advance_to(batch.column("offset")[-1].as_py() + 1)
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield an extent per part, limited to `offsets`, without reading records."""
+        """Yield an extent per part, limited to `offsets`."""
         self._check_allowed(Operation.DESCRIBE)
         for part_range in self.iter_part_ranges(partition, offsets):
             entry, cut = part_range.entry, part_range.offsets
@@ -131,7 +131,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only parts at the range's limits are read."""
+        """Yield digests of `offsets`; only parts at its limits are read."""
         self._check_allowed(Operation.READ)
         for part_range in self.iter_part_ranges(partition, offsets):
             if part_range.entry.is_within(part_range.offsets):
@@ -141,7 +141,7 @@ class EmbeddedLog:
                     yield compute_digest(batch, base=0)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None` if all records are older."""
+        """Return the first offset at or after a time."""
         self._check_allowed(Operation.DESCRIBE)
         reads = _RepeatedReads(self, partition, OffsetRange(0, MAX_OFFSET))
         while reads.is_incomplete():
@@ -171,7 +171,7 @@ class EmbeddedLog:
                     reads.advance_to(part_range.offsets.stop)
 
     def read_head(self, partition: int) -> Head | None:
-        """Return a partition's head; `None` if it was never written."""
+        """Return a partition's head; `None` if never written."""
         head = read_head(self.store, self.topic_id, partition)
         if head is not None:
             self._check_open(head)
@@ -296,7 +296,7 @@ class EmbeddedSink:
         return {partition: reached.end for partition, reached in self.read_positions().items()}
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the end and the source of every partition, or of the partitions `only`."""
+        """Return the end and the source of every partition."""
         partitions = range(self._read_topic().partitions)
         heads = read_trimmed_heads(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
@@ -306,12 +306,12 @@ class EmbeddedSink:
         }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write batches of `RECORD_SCHEMA`. If `at` is `None`, publishing assigns the offsets."""
+        """Write batches of `RECORD_SCHEMA`."""
         fitting = _number_from_zero(batches) if at is None else (select_range(batch, at) for batch in batches)
         return to_staged_records(partition, at, list(self._make_writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
-        """Stage a range of another log at the same offsets."""
+        """Stage a range of another log."""
         if not isinstance(source, EmbeddedLog):
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.read_head(partition)
@@ -331,8 +331,8 @@ class EmbeddedSink:
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Publish staged ranges, one swap per partition; return the appended offsets.
 
-        A range is published only if `at.start` is the partition's end, which becomes `at.stop`. A repetition returns
-        the same offsets while the head references the range's parts; later, a range without offsets is appended again.
+        A repetition returns the same offsets while the head references the range's parts; later, a range without
+        offsets is appended again.
 
         Raises:
             SourceChangedError: The mirror is no copy of the source; other partitions are published.
@@ -369,7 +369,7 @@ class EmbeddedSink:
         return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
     def mark_complete(self) -> None:
-        """Record that a mirror's first copy is complete. Repeatable."""
+        """Record that a mirror's first copy is complete."""
         topic = find_topic_by_id(self.gate.catalog.get_cached(), self.gate.topic_id, self.gate.full_name)
         if topic is not None and (topic.mirror is None or topic.mirror.first_copy_done):
             return

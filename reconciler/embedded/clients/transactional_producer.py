@@ -378,7 +378,7 @@ class EmbeddedAppends:
 
     @classmethod
     def of(cls, cluster: ClusterContext, full_name: str) -> Self:
-        """Return the sink of a topic."""
+        """Return a topic's sink."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -405,7 +405,7 @@ class EmbeddedAppends:
         return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append all staged records in one transaction; return `False` if the batch is already published."""
+        """Append all staged records in one transaction."""
         name = build_stream_transactional_id(self.topic_id, None if batch is None else batch.stream)
         rows = _fingerprint_rows(staged)
         if batch is not None and self._is_published(name, batch, rows):

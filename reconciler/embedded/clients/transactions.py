@@ -197,7 +197,7 @@ def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return state and producer epoch of a transactional id; `None` if it was never used."""
+    """Return state and producer epoch of a transactional id; `None` if never used."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     return None if held is None else (parse_transaction(register, held), held.epoch)
@@ -211,7 +211,7 @@ def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:
     """Complete decided transactions and abort overdue ones; return how many.
 
-    An error is raised after the others are complete.
+    Errors are raised at the end.
     """
     finished, failed = 0, None
     idle: list[ListedObject] = []
@@ -376,7 +376,7 @@ class _DecidedPartition:
         self.store.delete(dropped)
 
     def _fence_first_append(self) -> None:
-        """Create the head with the new epoch, so that a late append fails."""
+        """Create the head with the new epoch, so a late append fails."""
         topic = self._find_topic()
         if topic is None:
             return
@@ -422,7 +422,7 @@ def claim_transactional_id(
     Each claim, begin and decision increases the epoch, which fences earlier producers.
 
     Raises:
-        ProducerFencedError: Another producer claimed the id at the same time.
+        ProducerFencedError: Another producer claimed the id, too.
     """
     _check_timeout(timeout_ms)
     register, mark = transaction_register(store, transactional_id), create_mark()

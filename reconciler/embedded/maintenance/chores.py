@@ -45,7 +45,7 @@ class Chore:
     offsets: OffsetRange | None = None
     """Offsets to upload or merge; `None` in other jobs."""
     keys: int = 0
-    """Maximum number of keys that a compaction reads."""
+    """Maximum keys that a compaction reads."""
 
     @property
     def cost(self) -> int:
@@ -105,7 +105,7 @@ class ChoreTask:
                     yield outcome
 
     def plan_shared_compaction(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
-        """Return a compaction for several tasks with its input; `None` if there is nothing to clean."""
+        """Return a compaction for several tasks with its input; `None` if nothing is due."""
         catalog = self._read_visible_catalog()
         self.check_shared(chore)
         names = {entry.id: name for name, entry in catalog.topics.items()}

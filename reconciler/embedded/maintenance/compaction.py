@@ -308,7 +308,7 @@ class CompactionScope:
     start: int
 
     def live_range(self, entry: Entry) -> OffsetRange:
-        """Return the offsets of a part that are still in the log."""
+        """Return a part's offsets still in the log."""
         return OffsetRange(max(entry.base, self.start), entry.last + 1)
 
 
@@ -325,11 +325,11 @@ class Compaction:
 
     It cleans closed segments below the last stable offset that are older than `min.compaction.lag.ms`. It reads each
     key's newest offset from the dirty part, which begins at `Head.compacted_to`. Then it rewrites clean and dirty parts
-    into files of at most `segment.bytes`. Records without a key stay. Keys beyond `MAX_LEARNED_KEYS` wait for the next
-    pass, or for Spark (`jobs/compaction.py`).
+    into files of at most `segment.bytes`. Keys beyond `MAX_LEARNED_KEYS` wait for the next pass, or for Spark
+    (`jobs/compaction.py`).
 
     Remote-only records in `[start, local_start)` are cleaned, too; remote copies of local records are uploaded again
-    instead. While a topic uploads, only uploaded records supersede others, so that object storage alone has each key's
+    instead. While a topic uploads, only uploaded records supersede others, so object storage alone has each key's
     newest value. New objects are stored first. One manifest swap publishes the remote ones, then one head swap
     publishes the local ones with `compacted_to`. Invariants of every intermediate state:
 
@@ -372,7 +372,7 @@ class Compaction:
         )
 
     def plan_scope(self, head: Head, *, now_ms: int) -> CompactionScope | None:
-        """Return the parts to clean; `None` if there are none."""
+        """Return the parts to clean; `None` if none."""
         if not is_log_reachable(head, self._policy, self._remote):
             return None
         remote = read_remote_only_entries(head, self._place, self._remote)

@@ -1,6 +1,6 @@
 """Evict uploaded data above the local capacity, and apply local retention.
 
-The check runs every `retention_local_trim_interval`. It stores sizes, so that only changed heads are read.
+The check runs every `retention_local_trim_interval`. It stores sizes, so only changed heads are read.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _MAX_ATTEMPTS: Final = 10
 def finish_rewrites(
     store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Re-encrypt the objects of marked topics, then remove the marks; return how many topics."""
+    """Re-encrypt the objects of marked topics, then remove the marks; return their number."""
     now = catalog.read()
     closed = {
         topic.id for topic in now.topics.values() if is_closed(topic)

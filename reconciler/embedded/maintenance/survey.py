@@ -81,7 +81,7 @@ class HeadCache:
     def list_heads(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
         """Yield every head's key and hint, and whether this pass changed the head since.
 
-        A job that runs again begins a new pass.
+        A repeated job begins a new pass.
         """
         if not self._jobs or job in self._jobs:
             self._listed = [(listed.key, listed.hint) for listed in list_heads(store)]
@@ -98,7 +98,7 @@ class HeadCache:
         self._changes[key] = self._changes.get(key, 0) + 1
 
     def read_head(self, store: ObjectStore, surveyed: SurveyedPartition) -> Head | None:
-        """Return the listed head or a newer one; `None` if it was deleted."""
+        """Return the listed head or a newer one; `None` if deleted."""
         known = (surveyed.key, surveyed.hint)
         if known in self._read:
             return self._read[known]
@@ -116,7 +116,7 @@ class Survey:
     cluster_id: str
     job: str
     rows: dict[str, list[Any]] = field(default_factory=dict)
-    """Results by head key: `[hint, fingerprint of the configs, next due in ms or null]`."""
+    """Results by head key: `[hint, configs' fingerprint, next due in ms or null]`."""
     notes: dict[str, Any] = field(default_factory=dict)
     _kept: dict[str, list[Any]] = field(default_factory=dict)
     _noted: bytes = b"{}"

@@ -87,7 +87,7 @@ class UploadJob:
         return uploads_again(policy, self.remote)
 
     def find_outdated_chores(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return segments to upload again after compaction; `None` if there are none."""
+        """Return segments to upload again after compaction; `None` if none."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None

@@ -70,12 +70,12 @@ class ArchiveLog:
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records of `offsets`."""
         for entry, cut in self._iter_pieces(partition, offsets):
             yield from read_part(self.archive.storage, entry, partition, cut)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None` if all records are older."""
+        """Return the first offset at or after a time."""
         manifest = self._read_manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
         for entry, cut in self._iter_pieces(partition, whole, since_ms=timestamp_ms):
@@ -85,13 +85,13 @@ class ArchiveLog:
         return None
 
     def list_extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield an extent per segment, limited to `offsets`, without reading records."""
+        """Yield an extent per segment, limited to `offsets`."""
         for entry, cut in self._iter_pieces(partition, offsets):
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def read_digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`; only segments at the range's limits are read."""
+        """Yield digests of `offsets`; only segments at its limits are read."""
         for entry, cut in self._iter_pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shift(entry.base)
@@ -175,13 +175,11 @@ class ArchiveSink:
         )
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
-        """Stage a range of another log at the same offsets."""
+        """Stage a range of another log."""
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged segments, one swap per partition; return the appended offsets.
-
-        A range must begin at the partition's end. Repeatable.
+        """Publish staged segments, one swap per partition; return the appended offsets. Repeatable.
 
         Raises:
             OwnershipLostError: The topic was detached, or another cluster owns it.

@@ -53,7 +53,7 @@ def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
 
 @contextmanager
 def suppress_if_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Suppress errors if another process has moved the migration to a later state."""
+    """Suppress errors if another process has continued the migration."""
     with suppress(OvertakenError):
         try:
             yield

@@ -1,8 +1,7 @@
 """Mount and unmount topics: begin, drive, cancel and list migrations.
 
-Each state of a migration is committed before its work, and the work is repeatable. So after a crash any process can
-continue with `finish`. A migration that fails or takes too long is undone, unless a store does not answer or a lease is
-lost.
+Each state of a migration is committed before its repeatable work, so any process can continue with `finish`. A
+migration that fails or takes too long is undone, unless a store does not answer or a lease is lost.
 """
 
 from __future__ import annotations
@@ -195,9 +194,9 @@ class Mounts:
         self.drive(migration)
 
     def drive(self, migration: int) -> MigrationEntry | None:
-        """Drive a migration until it waits for a request; `None` if it is complete."""
+        """Drive a migration until it waits for a request; `None` if complete."""
         from reconciler.embedded.mounts.inbound import InboundSteps  # noqa: PLC0415 - brings Arrow
-        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415 - as above
+        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415
 
         is_checked = False
         while True:
@@ -235,7 +234,7 @@ class Mounts:
         )
 
     def list_detached(self) -> list[Ownership]:
-        """Return the ownership of every topic that was ever detached, by location."""
+        """Return the ownership of every topic ever detached, by location."""
         storage = self._require_storage()
         check_storage(storage, self.cluster.catalog.get_cached().cluster.storage_id)
         return list_valid_ownerships(storage)
@@ -400,7 +399,7 @@ def _serialize_spread(spread: Spread | None) -> Spread:
     turn = threading.Lock()
 
     def in_turn(chores: Sequence[Chore], task: ChoreTask) -> Iterator[Sequence[Outcome]]:
-        from reconciler.embedded.maintenance.chores import run_chores_here  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.chores import run_chores_here  # noqa: PLC0415
 
         with turn:
             yield from (run_chores_here if spread is None else spread)(chores, task)

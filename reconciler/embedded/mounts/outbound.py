@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 class TopicFlush:
     """Uploads all records of one topic that object storage lacks, including the open segment.
 
-    Outdated compacted segments are uploaded again, since removed records would otherwise reappear.
+    Outdated compacted segments are uploaded again, or removed records would reappear.
     """
 
     upkeep: Upkeep
@@ -123,7 +123,7 @@ class TopicFlush:
 
     def upload_lost_objects(self) -> int:
         """Upload lost objects again from the local tier; return the stored bytes."""
-        from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
         lost = self._find_losses(partitions)

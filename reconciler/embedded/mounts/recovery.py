@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 def create_remote_head(
     store: ObjectStore, of: tuple[str, int], manifest: Manifest, kms_key_id: str | None, fetched: Sequence[Entry] = ()
 ) -> None:
-    """Create a partition's head for records in object storage, unless it exists.
+    """Create a partition's head for records in object storage, if missing.
 
-    `fetched` are the newest segments that were copied to the local tier.
+    `fetched` are the newest segments, copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -116,7 +116,7 @@ class TopicRecovery:
     copied: Callable[[Entry], object] = lambda _segment: None
 
     def recover_partition(self, number: int) -> None:
-        """Create one partition, unless it exists."""
+        """Create one partition, if missing."""
         if read_head(self.store, self.topic_id, number) is not None:
             return
         own = remote_partition(self.tiering.location, number)
@@ -138,7 +138,7 @@ class TopicRecovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging may have deleted the object, so the manifest is read again.
+                # Retention or merging may have deleted the object.
                 if error.key in missed:
                     raise self._lost_object_error(number, error) from error
                 missed.add(error.key)

@@ -204,7 +204,7 @@ class AppendGate:
         """Append to a partition by one swap, which other threads may share.
 
         `extend` gets the head and its epoch, and returns the new head or `None` for no change. It runs again after a
-        lost race, maybe on another thread, so it must recognise records that were already appended.
+        lost race, maybe on another thread, so it must recognise records already appended.
 
         Raises:
             UnansweredError: No answer came in time; the outcome is unknown.
@@ -272,7 +272,7 @@ class AppendGate:
             # The catalog allows this writer, so the sealing migration was cancelled.
             return replace(head, writer=self.writer, is_settled=True)
         if changes_mirroring(head.writer, self.writer):
-            # The process that committed this writer died before it changed the head. If it still runs, this swap fails.
+            # The process that committed this writer died before it changed the head; otherwise this swap fails.
             self._clamp_groups(partition, head.end)
             replace_writer(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
@@ -377,7 +377,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
-        """List the last append first, so that the swapping thread stays first in the queue."""
+        """List the last append first, so the swapping thread stays first in the queue."""
         return list(enumerate(self._wanted))[::-1]
 
 

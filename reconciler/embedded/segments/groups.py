@@ -287,7 +287,7 @@ def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = 
 
 
 def group_register(store: ObjectStore, group: str) -> Register:
-    """Return the register of a group."""
+    """Return a group's register."""
     return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 
@@ -317,7 +317,7 @@ def _stamp_offsets(offsets: Mapping[Place, int | CommittedOffset], now_ms: int) 
 def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> int:
     """Lower offsets beyond partitions' ends to these ends; return how many groups changed (F-C-041).
 
-    Do this before producers may write to a former mirror: the group would never read records appended below its offset.
+    Do this before producers may write to a former mirror, since groups never read records below their offsets.
     """
 
     def clamp(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:

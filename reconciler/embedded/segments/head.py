@@ -162,7 +162,7 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse JSON."""
         if document["source"] is not None:
-            parse_epochs(document["source"])  # The epochs are parsed here, so that an error names the head.
+            parse_epochs(document["source"])  # The epochs are parsed here, so an error names the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
@@ -234,7 +234,7 @@ def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[List
 
 
 def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
-    """Return a partition's head; `None` if it was never written."""
+    """Return a partition's head; `None` if never written."""
     register = head_register(store, topic_id, partition)
     held = register.read()
     return None if held is None else parse_head(store, register.key, held.value)
@@ -379,7 +379,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Maximum number of entries in a head; beyond it, the older half moves to a page."""
+"""Maximum entries in a head; beyond it, the older half moves to a page."""
 BRANCHES: Final = 16
 """Pages in a page of pages; a head holds at most twice as many per level."""
 

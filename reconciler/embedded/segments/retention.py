@@ -83,7 +83,7 @@ class Segment:
 
 
 def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
-    """Yield a partition's segments, oldest first. Only the last segment is open; it never expires.
+    """Yield a partition's segments, oldest first. Only the last segment, which never expires, is open.
 
     A segment ends before a part that would exceed `segment.bytes`, is more than `segment.ms` younger than the first
     record, has another epoch, or is a whole segment. Closed segments never change.
@@ -226,7 +226,7 @@ def find_next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -
 def delete_expired(
     store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int
 ) -> ExpiryResult | None:
-    """Delete a partition's expired segments; return `None` if there are none."""
+    """Delete a partition's expired segments; return `None` if none."""
     done: ExpiryResult | None = None
     doomed: list[str] = []
 
@@ -284,7 +284,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return the head with a later start, and keys of pages that it no longer references."""
+    """Return the head with a later start, and keys of unreferenced pages."""
     pages, emptied = select_pages_from(store, head.pages, start)
     after = replace(
         head,

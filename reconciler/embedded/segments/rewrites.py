@@ -90,7 +90,7 @@ class RunReplacer:
 
     @property
     def removed_entries(self) -> list[Entry]:
-        """Entries that are no longer referenced."""
+        """Entries no longer referenced."""
         added_keys = {entry.key for replacement in self.applied for entry in replacement.added}
         return [
             entry for replacement in self.applied for entry in self._runs[replacement] if entry.key not in added_keys

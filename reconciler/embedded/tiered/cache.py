@@ -448,7 +448,7 @@ class ChunkCache:
     def _open_cached(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
-            file.close()  # The chunk was cached under another configured chunk size.
+            file.close()  # The chunk was cached under another chunk size.
             return None
         return file
 

@@ -43,7 +43,7 @@ class CachedFile:
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and record its use; return `None` if it is missing or incomplete."""
+        """Open a file and record its use; return `None` if missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -296,7 +296,7 @@ class ByteSpan:
 def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[ByteSpan, ...]:
     """Divide a segment into chunks of at most `chunk_bytes`.
 
-    Only row groups larger than that are split; they end at `borders`.
+    Only larger row groups, which end at `borders`, are split.
     """
     cuts = [0]
     for begin, end in pairwise([0, *borders, size]):

@@ -1,7 +1,6 @@
 """Store a cluster's metadata in object storage, to restore a lost cluster.
 
-A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register. The swap
-fails if another process was faster.
+A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Roll segments, and replace parts and remote segments at the same offsets.
 
-The swap makes replaced objects garbage, which is then deleted. A reader that misses an object reads the manifest again.
+The swap makes replaced objects garbage. A reader that misses an object reads the manifest again.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class OpenSegment:
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # Arrow reads a chunk again that was already released.
+            if coming is None:  # Arrow reads a released chunk again.
                 coming = self.fetch_chunk(span)
             held = coming.result()
             del self._coming[span]
@@ -218,7 +218,7 @@ def _release_result(future: Future[HeldBytes]) -> None:
 _READ_AHEAD: Final = 4
 """Chunks, or as many bytes, that a reader fetches ahead."""
 _SMALL_READ_AHEAD: Final = 32
-"""Maximum number of one-chunk segments fetched concurrently."""
+"""Maximum one-chunk segments fetched concurrently."""
 
 
 def read_part_ranges(
@@ -390,7 +390,7 @@ class TopicTiers:
     """Whether readers see only the local tier."""
     storage_id: str | None
     check_open: Callable[[Head | None], None] = _accept_any
-    """Raises if the head is closed; gets `None` if it is missing."""
+    """Raises if the head is closed; gets `None` if missing."""
 
     @classmethod
     def of(

@@ -134,7 +134,7 @@ class ExpiredManifest:
 
 
 def expire_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
-    """Return the manifest without segments below `start`; `None` if there are none."""
+    """Return the manifest without segments below `start`; `None` if none."""
     whole = [page for page in manifest.pages if page.last < start]
     pages = list(manifest.pages[len(whole) :])
     gone: list[Entry] = []
@@ -191,7 +191,7 @@ def truncate_manifest(
     """Truncate a manifest to its head's last truncation; return the current manifest.
 
     Uploads, expiry and compaction call this before they change a manifest. Segments above the new end become garbage;
-    one across it is rewritten. `makes` creates a missing manifest, so that an earlier upload cannot publish.
+    one across it is rewritten. `makes` creates a missing manifest, so an earlier upload cannot publish.
 
     Return `None` if the manifest is missing or has a newer tiered epoch.
     """
@@ -416,7 +416,7 @@ class TieredPartition:
         total = self._plan_total_expiry(head, manifest, now_ms)
         gone = self.expire_to(head, manifest, total.start)
         if gone is not None:
-            # The head read before may reference pages that were deleted since.
+            # The head read before may reference pages deleted since.
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None

@@ -274,7 +274,7 @@ class _FolderCheck:
         )
 
     def _may_need_unnamed(self, folder: _PartitionFolder, manifest: Manifest) -> bool:
-        """Whether the manifest is older than the folder, so that unreferenced objects may be needed."""
+        """Whether the manifest is older than the folder, so unreferenced objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
         return head is not None and lacks_uploaded_records(manifest, head)

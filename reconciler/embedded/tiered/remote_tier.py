@@ -105,27 +105,27 @@ class LimitedStore(WrappedStore):
         return get_request_slots(self.inner.url, self._limit)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; `None` if it is missing."""
+        """Return the object."""
         with self.connections.hold_for_download():
             return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return a range of bytes."""
         with self.connections.hold_for_download():
             return super().get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store an object under a new key."""
+        """Store a new object."""
         with self.connections.hold_for_upload():
             super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if the version of `key` is `expected`."""
+        """Store `body` conditionally."""
         with self.connections.hold_for_upload():
             return super().swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key."""
+        """Copy another store's object."""
         with self.connections.hold_for_upload():
             super().copy_from(key, unwrap_store(source), source_key, kms_key_id=kms_key_id)
 

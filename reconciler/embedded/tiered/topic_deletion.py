@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Failure: TypeAlias = ReconcilerError | None
 
 _MAX_LISTINGS: Final = 100
-"""Maximum number of topics to list one by one; beyond it, one listing reads all heads."""
+"""Maximum topics to list one by one; beyond it, one listing reads all heads."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:

@@ -1,6 +1,6 @@
 """Upload segments, and upload them again after compaction.
 
-A segment becomes one file, whose footer is its index. Partly uploaded segments are split, so that remote segments never
+A segment becomes one file, whose footer is its index. Partly uploaded segments are split, so remote segments never
 overlap.
 """
 
@@ -176,7 +176,7 @@ def read_agreeing_tiers(
         try:
             other = _find_differing_offsets(store, storage, head, manifest, partition.number)
         except MissingObjectError:
-            # Another process may have replaced the object, so head and manifest are read again.
+            # Another process may have replaced the object.
             if look == _MAX_READS:
                 raise
         else:

@@ -53,7 +53,7 @@ _SEGMENT: Final = ".parquet"
 
 
 class CountingStore(LoggingStore):
-    """A store that counts its requests. Pickling drops this wrapper."""
+    """A store that counts its requests."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner.inner if isinstance(inner, LoggingStore) else inner)
@@ -137,7 +137,7 @@ def _manifest_error(message: str) -> UserError:
 
 
 ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-"""Reads a partition's manifest; returns `None` if it was never tiered."""
+"""Reads a partition's manifest; returns `None` if never tiered."""
 
 
 class LogShare(NamedTuple):
@@ -395,7 +395,7 @@ def _measure_partition(
     if head is None:
         return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
     far = estimate_remote_only(head, manifest)
-    # Pages reference the oldest segments, each of which is already one file.
+    # Pages reference the oldest segments, each already one file.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in iter_segments(head.entries, limits))
     noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(

@@ -158,7 +158,7 @@ def parse_reset(text: str) -> Reset:
 
 
 def parse_cluster_name(text: str) -> str:
-    """Return the name of a cluster, given its name or address."""
+    """Return a cluster's name, given its name or address."""
     return text.removeprefix("cluster/")
 
 

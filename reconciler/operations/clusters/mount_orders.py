@@ -127,9 +127,9 @@ def _list_detached_topics(site: Site, topics: Collection[Address]) -> Mapping[tu
 def _find_detached_locations(
     site: Site, topics: Collection[Address], earlier: Collection[tuple[str, str]]
 ) -> Mapping[Address, str]:
-    """Return the locations of unmounted topics, by their names or as the only one that is new on their cluster.
+    """Return the locations of unmounted topics, by their names or as the only new one on their cluster.
 
-    A topic that was mounted under another name has its original name in object storage.
+    A topic mounted under another name has its original name in object storage.
     """
     added = {place: name for place, name in _list_detached_topics(site, topics).items() if place not in earlier}
     locations: dict[Address, str] = {}

@@ -129,7 +129,7 @@ class MountStatus:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a cluster could not be read."""
+        """Error for an unreadable cluster."""
         return unread_clusters_error(self.lost)
 
 
@@ -306,7 +306,7 @@ class MountList:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a register or a cluster could not be read."""
+        """Error for an unreadable register or cluster."""
         if self.damaged:
             what = pluralize(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
@@ -498,7 +498,7 @@ class Release:
 def release_topic_ownership(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Remove a topic's owner, so that any cluster can mount it. `allow` must name the topic."""
+    """Remove a topic's owner, so any cluster can mount it. `allow` must name the topic."""
     site = reach.open_site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):

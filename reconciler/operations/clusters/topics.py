@@ -322,7 +322,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
 
 
 def _check_spark(site: Site, environ: Mapping[str, str]) -> None:
-    from reconciler.jobs.session import check_ready  # noqa: PLC0415 - as above
+    from reconciler.jobs.session import check_ready  # noqa: PLC0415
 
     try:
         check_ready(site.spark, environ=environ)

@@ -63,7 +63,7 @@ class LinkList:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a cluster could not be read."""
+        """Error for an unreadable cluster."""
         return unread_clusters_error(self.lost)
 
 

@@ -281,7 +281,7 @@ def _ignore_progress(_mirror: ObservedMirror) -> Callable[[JobProgress], None] |
 
 @dataclass(frozen=True, slots=True)
 class MirrorView:
-    """A mirror as listed at the start of a round."""
+    """A mirror as listed at a round's start."""
 
     mirror: ObservedMirror
     source: TopicMark | None

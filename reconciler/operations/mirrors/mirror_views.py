@@ -119,7 +119,7 @@ class MirrorList:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a cluster could not be read."""
+        """Error for an unreadable cluster."""
         return unread_clusters_error(self.lost)
 
 
@@ -143,7 +143,7 @@ class MirrorErrors:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error if a cluster could not be read."""
+        """Error for an unreadable cluster."""
         return unread_clusters_error(self.lost)
 
 

@@ -354,7 +354,7 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RemainingPlan:
-    """Remaining actions of an open run, and ids of actions no longer needed."""
+    """Remaining actions of an open run, and ids of unneeded ones."""
 
     plan: Plan
     not_needed: tuple[str, ...] = ()
@@ -381,7 +381,7 @@ def read_resume_options(site: Site) -> Mapping[str, Any]:
 
 
 def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: ResumeFacts) -> RemainingPlan:
-    """Return the open run's actions that are still planned. Raises `ChangedPlanError` if one changed."""
+    """Return the open run's actions still planned. Raises `ChangedPlanError` if one changed."""
     before = {action.id: action for action in settled.run.actions}
     rest = limit_plan(now, before.values())
     mine = rest.actions

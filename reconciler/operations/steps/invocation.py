@@ -72,7 +72,7 @@ class Invocation:
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     new_run: Callable[[], str]
-    """Returns a UUIDv7, so that runs sort by time."""
+    """Returns a UUIDv7, so runs sort by time."""
     tool: str
     who: str
     """User in the lease, such as `anna@build-7`."""

@@ -112,7 +112,7 @@ class SparkJobs:
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = skip_check
     ) -> JobResult:
-        """Run a job or transition; return copied records and bytes."""
+        """Run a job or transition."""
         engine = self.build_engine()
 
         def report(current: Progress) -> None:

@@ -176,7 +176,7 @@ TAKEN: Final = "TOPIC_EXISTS_ERROR"
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskResult:
     """Create missing mirrors, and report name conflicts with other topics.
 
-    With a prefix, mirrors are skipped, because two opposite links would create mirrors forever.
+    With a prefix, mirrors are skipped: two opposite links would create mirrors forever.
     """
     auto_create = sides.spec.auto_create
     filters = () if auto_create is None or not auto_create.enabled else auto_create.filters
@@ -341,7 +341,7 @@ def sync_links(
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # The version is read before the mirrors, so that the next pass notices concurrent changes.
+            # The version is read before the mirrors, so the next pass notices concurrent changes.
             version = (
                 links.syncs.read_metadata_version()
                 if any(every_link.status is not LinkStatus.PAUSED for every_link in every)

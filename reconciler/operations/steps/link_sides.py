@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
-    """Return the provider of a cluster."""
+    """Return a cluster's provider."""
     if cluster not in providers:
         message = f"cluster {cluster} is not declared here"
         raise UserError(message, hint="Declare it, or name a state that has it with --state.")
@@ -150,7 +150,7 @@ def register_full_names(providers: Mapping[str, Provider], mirrors: Iterable[Obs
 
 
 def make_link_principal(link: str) -> str:
-    """Return the principal of a link on its source."""
+    """Return a link's principal on its source."""
     return f"User:link-{link}"
 
 

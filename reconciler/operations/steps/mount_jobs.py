@@ -125,7 +125,7 @@ class MountPorts:
         )
 
     def open_log(self, cluster: str, topic: str) -> TopicLog:
-        """Return the log of a topic."""
+        """Return a topic's log."""
         return self.provider.open_log(address_of("topic", cluster, topic))
 
     def open_archive(self, location: str) -> Archive:
@@ -274,7 +274,7 @@ class Unmount(_MountJobRun):
         return move, done
 
     def _delete_topic(self, move: MountJob) -> None:
-        """Accept producers again only if the deletion was rejected. After other errors, it may still happen."""
+        """Accept producers again only if the deletion was rejected; otherwise it may still happen."""
         try:
             self.means.by_jobs.delete_topic(move.topic, str(move.topic_id))
         except UserError as error:

@@ -739,7 +739,7 @@ def reject_unexpected_cluster(
 
 
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
-    """Read overviews of clusters in parallel. Clusters that do not exist yet have empty ones.
+    """Read overviews of clusters in parallel. New clusters have empty ones.
 
     `recorded` has the expected ids.
     """

@@ -119,7 +119,7 @@ def read_state(site: Site) -> Snapshot | None:
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state, so that no command starts an empty one."""
+    """Reject a missing state, so no command starts an empty one."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Restore the state, or act without one: --no-state. Nothing was written."
@@ -220,7 +220,7 @@ class LocalSpool:
         return ()
 
     def list_runs(self) -> Sequence[str]:
-        """Return the runs that have a file."""
+        """Return the runs with a file."""
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def delete_entries(self, run: str) -> None:

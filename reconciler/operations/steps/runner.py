@@ -112,7 +112,7 @@ class OwnershipMarker:
             if todo.plan is not None:
                 taken = {**{name: {} for name in new}, **_find_keys_to_take(todo)}
                 try:
-                    # Marking a new cluster creates it, so it comes last, after all other clusters accepted their marks.
+                    # Marking a new cluster creates it, so it comes after the other clusters' marks.
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
@@ -419,7 +419,7 @@ def _skipped_error(because: str) -> ReconcilerError:
 
 
 def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answer is the only argument
-    """Raise an error if the user did not confirm."""
+    """Raise if the user did not confirm."""
     if not is_confirmed:
         raise UserError("not confirmed: nothing was done", hint="Only 'yes' confirms.")
 

@@ -241,7 +241,7 @@ def reject_plaintext(cluster: Cluster, about: str) -> None:
 
 
 def list_secrets(cluster: Cluster) -> Iterator[SentSecret]:
-    """Yield the secrets of a cluster with their addresses."""
+    """Yield a cluster's secrets with their addresses."""
     spec = cluster.spec
     for field, reference, to in spec.connection.list_secrets():
         yield SentSecret(f"{spec.provider}.{field}", reference, to)

@@ -414,7 +414,6 @@ def _list_mirrored_topics(items: Iterable[DeclaredResource | Recorded]) -> Itera
 
 
 def _list_filter_namespaces(link: MirrorLink) -> Iterator[Address]:
-    """Yield the namespaces, on both clusters, of topics that a link's filters select."""
     making = link.spec.auto_create
     for name_filter in () if making is None else making.filters:
         namespace = split_name(name_filter.name)[0]

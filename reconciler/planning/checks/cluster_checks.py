@@ -45,7 +45,7 @@ def list_declared_clusters(desired: Desired) -> dict[str, Cluster]:
 
 
 def find_trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
-    """Return the declared clusters that were read and have no errors."""
+    """Return the declared clusters read without errors."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name

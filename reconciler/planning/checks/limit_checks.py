@@ -146,7 +146,7 @@ class NamespaceUsage:
 
     @property
     def staying(self) -> list[Address]:
-        """Current addresses of topics that are in the namespace before and after the plan."""
+        """Current addresses of topics in the namespace before and after the plan."""
         return sorted(
             topic for topic in map(self._find_current_address, self.after) if topic is not None and topic in self.before
         )

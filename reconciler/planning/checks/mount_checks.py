@@ -90,7 +90,7 @@ def _add_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
-    """Warn about sealed topics, which are closed to producers."""
+    """Warn about sealed topics."""
     yield from find_sealed_topics(review.situation.observed)
 
 

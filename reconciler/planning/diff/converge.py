@@ -68,7 +68,7 @@ class Decision:
     errors: list[PlanFinding] = field(default_factory=list)
     warnings: list[PlanFinding] = field(default_factory=list)
     settled: set[Address] = field(default_factory=set)
-    """Recorded addresses that are missing in the files and already decided."""
+    """Recorded addresses missing in the files and already decided."""
 
     def refuse(
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[FieldMark, ...] = ()
@@ -202,7 +202,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a tiering change, which is a transition (KIP-950), from the rest; `None` without one."""
+    """Separate a tiering change, a transition (KIP-950), from the rest; `None` without one."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -390,7 +390,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn that access rules may remain of a topic that was deleted outside reconciler."""
+    """Warn that access rules may remain of a topic deleted outside reconciler."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -624,7 +624,7 @@ def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabi
 
 
 def _find_incomparable_paths(sides: AddressView, before: Observed, capabilities: Capabilities) -> frozenset[str]:
-    """Return undeclared configs that the platform does not reset (F-R-211), and properties that it does not report."""
+    """Return undeclared configs that the platform does not reset (F-R-211), and unreported properties."""
     recorded = sides.last.resource if sides.last is not None else None
     if isinstance(sides.wanted.resource, Cluster) and not capabilities.cluster_properties:
         clusters = (resource for resource in (sides.wanted.resource, recorded) if isinstance(resource, Cluster))

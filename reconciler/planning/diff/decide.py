@@ -221,7 +221,7 @@ def _find_shared_topics(situation: Situation) -> frozenset[Address]:
 
 
 def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
-    """Return observed addresses in the plan that are neither declared nor recorded."""
+    """Return observed addresses in the plan, neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()
     patterns, moved = situation.request.guards.only, frozenset(situation.topics_moved_away.values())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 NEVER_RESET: Final = ("replicationFactor", "partitions")
-"""Fields that stay unchanged if they are removed from the files."""
+"""Fields that stay unchanged if removed from the files."""
 
 
 _UNSET_ORIGINS: Final = frozenset({DEFAULT, ALTERED})

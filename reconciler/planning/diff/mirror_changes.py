@@ -309,7 +309,7 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
     last = sides.last.resource if sides.last is not None else None
     if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
         return
-    # Older versions recorded the current role, and the declared role as a mark in `origins`.
+    # Older versions recorded the current role, with the declared one in `origins`.
     declared = parse_role_mark(sides.last.origins.get(STATE, ""))
     is_learnt = declared is None and last.state == mirror.state
     if is_learnt or any(action.address == sides.address for action in decision.actions):

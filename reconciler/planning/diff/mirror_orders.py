@@ -356,14 +356,14 @@ def find_lacking_verbs(roles: Iterable[str]) -> frozenset[str]:
 
 
 def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
-    """Return the verbs that are legal in a state for a mirror with these roles and link."""
+    """Return the legal verbs in a state for a mirror with these roles and link."""
     can_swap = "reversed" in roles and (link is None or _is_two_way(link))
     lacking = find_lacking_verbs(roles) | (frozenset() if can_swap else TWO_SIDED_VERBS - {PROMOTE})
     return tuple(verb for verb in MIRROR.list_legal_verbs(status) if verb not in lacking)
 
 
 def describe_legal_verbs(status: MirrorStatus, verbs: Iterable[str]) -> str:
-    """List verbs that are legal in a status, each with its command."""
+    """List legal verbs, each with its command."""
     typed = {**_COMMAND_BY_VERB, "delete": "topic delete"} if status is _M.STOPPED else _COMMAND_BY_VERB
     return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)
 

@@ -87,7 +87,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
 
 
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command unmounted, so that its name stays taken."""
+    """Keep the record of a topic that a command unmounted, so its name stays taken."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
     decision.add_held_change(
@@ -190,7 +190,7 @@ def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed
 
 
 def decide_mounting(sides: AddressView, situation: Situation, decision: Decision, old: Address | None = None) -> None:
-    """Add the actions of a Mounting, which was recorded at `old` if it was renamed."""
+    """Add the actions of a Mounting, recorded at `old` if renamed."""
     mounting = sides.wanted.resource
     if not isinstance(mounting, Mounting):
         return

@@ -51,7 +51,7 @@ SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
 """Jobs of a move, in order."""
 _COPIED_FROM: Final = "movedFrom"
-"""Key in a new topic's origins for the topic that is copied."""
+"""Key in a new topic's origins for the copied topic."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
@@ -387,7 +387,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command moved, so that its old name stays taken."""
+    """Keep the record of a topic that a command moved, so its old name stays taken."""
     new_address = situation.topics_moved_away[sides.address]
     decision.add_held_change(
         sides,

@@ -104,7 +104,7 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Add the removals of recorded addresses that are not desired, content before containers."""
+    """Add the removals of undesired recorded addresses, content before containers."""
     leaving = (
         situation.recorded.keys()
         - situation.wanted.keys()

@@ -36,7 +36,7 @@ ENABLED: Final = TieringState.ENABLED
 
 
 def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
-    """Return the ordered topic, or add an error and return `None` if it is invalid."""
+    """Return the ordered topic, or add an error and return `None` if invalid."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
         return WantedResource(
@@ -237,7 +237,7 @@ def warn_of_followers(topic: Address, situation: Situation, decision: Decision) 
 
 
 def find_followers(topic: Address, situation: Situation) -> list[Address]:
-    """Return the mirrors of a topic, including recorded mirrors that could not be read."""
+    """Return a topic's mirrors, including recorded, unreadable ones."""
     recorded = (
         address
         for address, last in situation.recorded.items()

@@ -47,7 +47,7 @@ class _Resolver:
     def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
-        # Sorted, so that plans always report the same one of two conflicting links.
+        # Sorted, so plans always report the same one of two conflicting links.
         for address in sorted(self._links):
             self._resolve_link(*self._links[address])
         for address in sorted(self._links):

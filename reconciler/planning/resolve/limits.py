@@ -140,7 +140,7 @@ FIXED: Final = frozenset({"mode", "prefix", "source"})
 def check_topic(
     topic: Topic, capabilities: Capabilities, seen: Observed | None, *, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield unsupported settings of a topic, except `reported` configs. `seen`: `None` if it is new."""
+    """Yield unsupported settings of a topic, except `reported` configs. `seen`: `None` if new."""
     spec = topic.spec
     if spec.configs:
         own = {key: value for key, value in spec.configs.items() if key not in reported} if reported else spec.configs
@@ -176,7 +176,7 @@ def check_topic(
 
 
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield fields that are forbidden for a read replica, with message and hint."""
+    """Yield fields forbidden for a read replica, with message and hint."""
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
     for field in topic.spec.find_replica_conflicts():
         name = "tieringPolicy" if field == "configs" and by_policy else field
@@ -297,7 +297,6 @@ def find_unsupported_features(
 
 
 def _check_internal_filters(filters: Iterable[NameFilter], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield filters that name internal topics, which the platform refuses."""
     for name_filter in filters:
         if name_filter.filter_type == "include" and name_filter.name != "*":
             matching = [name for name in capabilities.internal_topics if matches_filter(name_filter, name)]
@@ -362,7 +361,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
 
 
 def is_unreported(key: str, capabilities: Capabilities) -> bool:
-    """Return whether brokers never report a config, which they accept only at a topic's creation."""
+    """Return whether brokers never report a config, accepted only at a topic's creation."""
     return key in capabilities.configs and capabilities.configs[key].is_unreported
 
 

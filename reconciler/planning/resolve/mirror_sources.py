@@ -92,7 +92,7 @@ def parse_role_mark(origin: str) -> str | None:
 
 
 def is_made_by_command(last: Recorded | None) -> bool:
-    """Return whether a command created a mirror that was never declared."""
+    """Return whether a command created an undeclared mirror."""
     return last is not None and last.origins.get(STATE) == make_role_mark(NOTHING)
 
 
@@ -167,7 +167,7 @@ def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def find_mirror_status(seen: Observed) -> MirrorStatus | None:
-    """Return the state of an observed mirror, or `None` if this version does not know it."""
+    """Return the state of an observed mirror; `None` if this version does not know it."""
     try:
         return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
     except ValueError:
@@ -203,7 +203,7 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 def find_way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
     """Return the verbs that give a mirror its desired role, or why it cannot have this role.
 
-    `None` means that neither cluster has the mirror.
+    `None` if neither cluster has the mirror.
     """
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
@@ -241,7 +241,7 @@ def check_role_swap(
 
 
 def has_swapped_role(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Return whether roles are swapped, so that the other cluster's mirror determines the role."""
+    """Return whether roles are swapped, so the other cluster's mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and find_mirror_back(mirror, situation) is not None
 
 

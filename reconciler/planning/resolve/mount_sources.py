@@ -38,7 +38,7 @@ class SharedStorage:
 
     url: str
     cluster_id: str | None
-    """Id of the mounting cluster; `None` if it does not exist."""
+    """Id of the mounting cluster; `None` if missing."""
     mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class SharedStorage:
 
     @cached_property
     def topics_by_location(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
-        """Topics by cluster id and initial revision, which are parts of locations."""
+        """Topics by cluster id and initial revision in locations."""
         topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         for topic in self.attached:
             topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)
@@ -77,7 +77,7 @@ class SharedStorage:
 def find_source(
     mounting: Mounting, last_location: str | None, storage: SharedStorage
 ) -> MountSource | UserError | None:
-    """Return the source of a Mounting or an error, or `None` if this storage has no such topic.
+    """Return the source of a Mounting or an error; `None` if this storage has no such topic.
 
     Without `source`, the location that the Mounting unmounted last comes first.
     """

@@ -59,7 +59,7 @@ def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
-    """Wait until topics, given as ids by name, are no longer visible."""
+    """Wait until topics, given as ids by name, disappear."""
 
     def find_existing(names: Sequence[str]) -> list[str]:
         seen = client.read_topics(names)
@@ -370,7 +370,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 
 def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic; `shape` is (partitions, replicas). Return its id, or `None` if the name exists."""
+    """Create a topic; `shape` is (partitions, replicas). Return its id; `None` if the name exists."""
     request = build_creation_request(client.dialect, [(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
@@ -387,7 +387,7 @@ def configure_topic(client: KafkaClient, name: str, configs: Mapping[str, str | 
 
 
 def delete_topic(client: KafkaClient, name: str, topic_id: str) -> None:
-    """Delete a topic by id, and wait until it is no longer visible."""
+    """Delete a topic by id, and wait until it disappears."""
     (answer,) = client.send(build_deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:
         raise translate_code(answer.error_code, answer.error_message or "", what=f"topic {name}")

@@ -326,7 +326,7 @@ def delete_topics(
     ids: Mapping[str, str],
     may_go_on: Callable[[], None] = skip_check,
 ) -> None:
-    """Delete topics by id, so that new topics of the same name stay."""
+    """Delete topics by id, so new topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = build_deletion_request(ids[change.name] for change in some)
@@ -456,9 +456,9 @@ def reassign_replicas(
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = ignore_line,
 ) -> None:
-    """Change the number of replicas, and wait until they have moved. A change that stalls fails.
+    """Change the number of replicas, and wait until they have moved.
 
-    If `may_go_on` raises, brokers continue the reassignment.
+    A stalled change fails. If `may_go_on` raises, brokers continue the reassignment.
     """
     every, cluster = client.read_topics(), client.describe_cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}

@@ -40,7 +40,7 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""Timeout of a change in ms, longer than the brokers' own, so that brokers report theirs."""
+"""Timeout of a change in ms, longer than the brokers' own, so brokers report theirs."""
 _RETRY_SECONDS: Final = 30.0
 """Limit of retries without a response. Dead leaders are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
@@ -156,12 +156,12 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """Return whether a request was not sent. `connection.py` marks errors raised before sending."""
+    """`connection.py` marks errors raised before sending."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 
 def check_clients_installed(*, cluster: str) -> None:
-    """Raise an error if a client library is missing."""
+    """Raise if a client library is missing."""
     missing = [name for name, module in _CLIENTS.items() if find_spec(module) is None]
     if missing:
         message = f"cluster {cluster}: Apache Kafka needs {' and '.join(missing)}, not installed here"
@@ -172,7 +172,7 @@ _CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
 
 _COORDINATING: Final = frozenset({14, 15, 16})
-"""Error codes of a group coordinator that is loading, missing or moving."""
+"""Error codes of a loading, missing or moving group coordinator."""
 ABSENT: Final = frozenset({3, 100})
 UNAUTHORIZED: Final = 29
 """Error code of a topic that may not be described, and may not exist."""
@@ -190,7 +190,7 @@ class KafkaClient:
 
     @classmethod
     def for_cluster(cls, declared: Cluster, edge: Edge, dialect: Dialect = KAFKA) -> Self:
-        """Return the client of a cluster; it resolves secrets when it connects."""
+        """Return a cluster's client; it resolves secrets when it connects."""
         return cls(declared.metadata.name, lambda: build_admin_settings(declared, edge), dialect)
 
     @property
@@ -231,7 +231,7 @@ class KafkaClient:
 
     def supports_version(self, request: type, version: int) -> bool:
         """Return whether the brokers support a version of a request."""
-        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
+        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, live brokers, and operations allowed to this principal."""
@@ -261,7 +261,7 @@ class KafkaClient:
         return {topic.name: _parse_topic(topic) for topic in answer.topics}
 
     def read_topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic; `None` if it does not exist or is being deleted.
+        """Return a topic; `None` if missing or being deleted.
 
         Raises:
             NotAuthorizedError: The topic may not be described.
@@ -277,7 +277,7 @@ class KafkaClient:
         return seen
 
     def build_hidden_error(self, name: str) -> NotAuthorizedError:
-        """Return the error for a topic that may not be described."""
+        """Return the error for a hidden topic."""
         message = f"cluster {self.name}: the principal of reconciler may not describe topic {name}"
         return NotAuthorizedError(message, hint="Allow DESCRIBE on it, then run the same command again.")
 
@@ -407,7 +407,7 @@ _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _invert(_RESOURCES), _inv
 
 
 def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
-    """Return all bindings, and Kafka's error code, which is 0 unless they cannot be read."""
+    """Return all bindings, and Kafka's error code: 0 unless unreadable."""
     answer = _describe_acls(client)
     return list(parse_bindings(answer)), answer.error_code
 

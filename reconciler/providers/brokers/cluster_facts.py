@@ -42,7 +42,7 @@ class ClusterFacts:
 
     @cached_property
     def bindings(self) -> tuple[list[AccessBinding], int]:
-        """All access rules, and Kafka's error code, which is 0 unless they cannot be read."""
+        """All access rules, and Kafka's error code."""
         return read_bindings(self.client)
 
     @cached_property

@@ -32,7 +32,7 @@ from reconciler.providers.secrets import Secret
 
 _RECEIVED_BYTES: Final = 64 << 10
 _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
-"""Names of exceptions of `ssl`, which is imported only for TLS."""
+"""Names of exceptions of `ssl`, imported only for TLS."""
 _log: Final = logging.getLogger("kafka")
 
 
@@ -112,12 +112,12 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has n
             raise
 
 
-class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]  # as above
+class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]
     def _sock_recv(self) -> tuple[bytes, Any]:
         return _receive(self._sock) or super()._sock_recv()
 
 
-class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
+class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
     """TLS transport whose handshake has a deadline."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
@@ -200,7 +200,7 @@ _DIRECT: Final = "closing://"
 """URL scheme under which the library creates a `_ClosingSocket`."""
 
 
-# Most topics have equal configs. Equal bytes are parsed once, because parsing would take most of an observation's time.
+# Most topics have equal configs. Equal bytes are parsed once, because parsing takes most of an observation's time.
 
 
 VERSION: Final = 4
@@ -240,7 +240,7 @@ class _ConfigsRequestHeader(RequestHeader, init=False):  # type: ignore[misc, ca
         return _ConfigsResponse
 
 
-class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]  # as above
+class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]
     """Request for configs with a custom response parser."""
 
     header_class = _ConfigsRequestHeader

@@ -45,7 +45,7 @@ TRANSIENT: Final = {
 """Temporary errors, after which callers retry."""
 
 UNDONE: Final = frozenset({14, 15, 16, 41, 55, 89})
-"""Temporary errors that guarantee that nothing was done, so that even a write may be repeated."""
+"""Temporary errors that guarantee that nothing was done, so even a write may be repeated."""
 
 FORBIDDEN: Final = {
     29: "this principal may not do that with the topic",
@@ -183,7 +183,7 @@ def translate_error(error: BaseException, *, doing: str, cluster: str) -> Reconc
 
 
 def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
-    """Return the error for a topic or configs that may not be described."""
+    """Return the error for a hidden topic, or hidden configs."""
     return NotAuthorizedError(
         f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
         hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",

@@ -48,7 +48,7 @@ class KafkaGroups:
         return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's offsets and lag, and whether it has members."""
+        """Return a group's offsets, lag, and whether it has members."""
         states = self._read_states()
         group = self._find_broker_name(group, states)
         if group not in states:
@@ -57,7 +57,7 @@ class KafkaGroups:
         return self._build_group(group, states[group], self._build_rows(committed, committed))
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return a topic's groups with their offsets in it; `None` if there are too many groups."""
+        """Return a topic's groups with their offsets in it."""
         places, states = self._list_partitions(full_name), self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
@@ -90,7 +90,7 @@ class KafkaGroups:
     def measure_lags(
         self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]
     ) -> tuple[list[GroupLag], int]:
-        """Return lags by group and topic, and the number of groups that may not be described.
+        """Return lags by group and topic, and the number of hidden groups.
 
         `bounds` are the partitions' first and last stable offsets.
         """
@@ -106,7 +106,7 @@ class KafkaGroups:
         return lags_of_groups, len(hidden)
 
     def read_committed_offsets(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return committed offsets. Partitions without a commit are absent."""
+        """Return committed offsets."""
         wanted = {self.naming.to_physical(topic): topic for topic in topics}
         group = self._find_broker_name(group)
         offsets = self._read_committed([group]).get(group, {})
@@ -154,7 +154,7 @@ class KafkaGroups:
         )
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group, or its offsets of one topic; return whether any existed.
+        """Delete a group, or its offsets of one topic.
 
         A group with members requires `force`.
         """
@@ -388,7 +388,7 @@ def _describe_groups(
 
     def ask() -> dict[str, Any]:
         connections = client.admin._manager  # noqa: SLF001 - no public method
-        nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
+        nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001
         requests = {
             node: request([item for item in groups if nodes[item] == node]) for node in sorted(set(nodes.values()))
         }

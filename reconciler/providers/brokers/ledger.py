@@ -148,7 +148,7 @@ class LedgerReader:
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _find_hidden_error(self) -> Any:
-        """Return an error if the ledger may not be described, which the client reports as missing."""
+        """Return an error if the ledger is hidden, which the client reports as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():

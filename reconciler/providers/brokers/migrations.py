@@ -100,7 +100,7 @@ class KafkaMigrations:
         return replace(_build_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
-        """Return errors for topics that are being mounted or unmounted."""
+        """Return errors for topics being mounted or unmounted."""
         moves = {move.topic: move for move in list_moves(self.job_steps.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
         return {
@@ -110,7 +110,7 @@ class KafkaMigrations:
         }
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield each detached topic's location, with the topic or an error."""
+        """Yield the detached topics."""
         return list_registers(self.job_steps.storage)
 
     def read_releasable_topic(self, location: str, owner: str) -> MountableTopic:
@@ -242,7 +242,7 @@ class KafkaMountings:
         return overlaid
 
     def check_open(self, full_name: str, topic_id: str) -> None:
-        """Reject producers of a topic that is sealed or being mounted."""
+        """Reject producers of a topic sealed or being mounted."""
         sealed = Seals(self.client, self.ledger).find_seal(topic_id)
         if sealed is not None:
             raise sealed_error(sealed)

@@ -24,7 +24,7 @@ KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
 """Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
 COPIED_TOPIC: Final = "left"
-"""Kind of a completely copied topic: end offsets by topic id. It is deleted only if they are unchanged."""
+"""Kind of a completely copied topic: end offsets by topic id. It is deleted only if these are unchanged."""
 SEALED: Final = "sealed"
 """Kind of a sealed topic: its own values of the sealing configs, by topic id."""
 WRITER: Final = "reconciler.mountings"
@@ -176,5 +176,5 @@ def derive_revision(topic_id: str) -> int:
 
 
 def build_location(full_name: str, cluster_id: str, topic_id: str) -> str:
-    """Return the permanent location of a topic that was created, not mounted, on this cluster."""
+    """Return the permanent location of a topic created, not mounted, on this cluster."""
     return f"{full_name}/{to_cluster_uuid(cluster_id)}/{derive_revision(topic_id)}"

@@ -153,7 +153,7 @@ class KafkaMoves:
         self._write_entries({mounting_key(move.mounting): format_move(move)}, *KINDS)
 
     def remove_job(self, move: MountJob) -> None:
-        """Remove a mount or unmount from the ledger, and record or remove the topic's location."""
+        """Remove a mount or unmount, and record or remove the topic's location."""
         name = self.naming.to_physical(move.topic)
         filled = (
             [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
@@ -229,7 +229,7 @@ class KafkaMoves:
         return topic
 
     def restore_topic_configs(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore a topic's configs. The longer of its current and archived retention applies."""
+        """Restore a topic's configs."""
         defaults = self.capabilities().defaults
         changes = compute_final_configs(manifest, self.capabilities().configs, defaults)
         for key, value in retention.items():
@@ -238,7 +238,7 @@ class KafkaMoves:
         admin.configure_topic(self.client, self.naming.to_physical(full_name), changes)
 
     def open_fill_sink(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
-        """Return a sink that writes its progress and offset maps with the records."""
+        """Return a sink that writes progress and offset maps with the records."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
 
         name = self.naming.to_physical(move.topic)
@@ -318,7 +318,7 @@ class KafkaMoves:
         return replace(action, changes=tuple(change for change in action.changes if change not in late.values()))
 
     def open_move_sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
-        """Return a sink that writes its progress and offset maps with the records."""
+        """Return a sink that writes progress and offset maps with the records."""
         from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
         from reconciler.providers.brokers.records.rekey_copy import KafkaRekeySink
 
@@ -333,12 +333,12 @@ class KafkaMoves:
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
     def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return the old topic's recorded end offsets; `None` if missing, or if records followed."""
+        """Return the old topic's recorded end offsets."""
         ends = self._read_copied_ends(move)
         return None if ends is None or find_changed_partitions(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Commit groups' offsets in the new topic; return the number of groups."""
+        """Commit groups' offsets in the new topic."""
         key = (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
         switched = set() if entry is None else set(entry.get("switched", ()))
@@ -409,11 +409,11 @@ class KafkaMoves:
             raise
 
     def unseal_copied_topic(self, topic_id: str) -> None:
-        """Unseal a copied topic that is not deleted."""
+        """Unseal a copied topic that stays."""
         self.seals.remove_seal(topic_id)
 
     def remove_copied_topic_entries(self, topic_ids: Iterable[str]) -> None:
-        """Remove the ledger entries of deleted topics that were copied."""
+        """Remove the ledger entries of copied, deleted topics."""
         entries = self.ledger.read(COPIED_TOPIC, PROGRESS, MAP, REKEYED)
         gone = {(COPIED_TOPIC, topic_id) for topic_id in topic_ids if (COPIED_TOPIC, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]
@@ -501,7 +501,7 @@ ApplyActions = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
 
 
 def deletes_copied_topic(action: ControlAction) -> bool:
-    """Return whether an action deletes a topic that was copied to another name."""
+    """Return whether an action deletes a topic copied to another name."""
     return isinstance(action, Delete) and isinstance(action.before, Topic) and Reason.MOVED in action.reasons
 
 

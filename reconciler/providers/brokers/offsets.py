@@ -98,7 +98,7 @@ def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bou
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
     """Delete records below `offsets`, by partition. Idempotent."""
-    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
+    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415
 
     by_leader: dict[int, list[tuple[int, int]]] = {}
     for number, offset in sorted(offsets.items()):
@@ -113,7 +113,7 @@ def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Map
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Return whether `cleanup.policy` is only `compact`, so that no old records are deleted."""
+    """Return whether `cleanup.policy` is only `compact`, so no old records are deleted."""
     ((_, configs),) = client.read_configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
@@ -213,7 +213,7 @@ def read_topic_sizes(client: KafkaClient, seen: TopicMetadata, address: Address)
     """Return a topic's bounds, sizes and replica placement."""
     bounds, sizes = read_bounds(client, _list_places(seen)), read_partition_sizes(client, [seen.name])
     storage = _build_storage(address, _list_places(seen), bounds, sizes)
-    # A topic that is being deleted has no leaders, so the lengths differ.
+    # A topic being deleted has no leaders, so the lengths differ.
     brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)
     return TopicSizes(
         {number: bound for (_, number), bound in bounds.items()},

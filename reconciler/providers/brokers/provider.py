@@ -99,7 +99,7 @@ class ClusterObserver:
     def read_topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
         """Return visible topics by flat name, and their own configs.
 
-        Other declared or recorded topics are requested by name, which reveals hidden ones.
+        Other known topics are requested by name, which reveals hidden ones.
         """
         topics = apply_reassignments(
             self.client.read_topics(self._list_wanted_names()), read_reassignments(self.client)
@@ -136,7 +136,7 @@ class ClusterObserver:
         bindings: Sequence[AccessBinding],
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
-        """Yield namespaces and topics with their rules. `hidden` are mirrors that may not be described."""
+        """Yield namespaces and topics with their rules."""
         rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
         for name in self._list_namespaces(topics, rules):
             namespace = models.build_namespace(name, rules.namespaces.get(name, ()))
@@ -554,12 +554,12 @@ class BrokersProvider(ABC):
         with self._learning:
             fresh = own_addresses - self._known
             self._known |= fresh
-            # Mirrors are added one by one; only a new namespace changes the naming.
+            # Only a new namespace changes the naming.
             if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
                 self._naming = build_naming(self._separator, self._known)
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return a topic's partitions and configs, which its mirrors follow."""
+        """Return a topic's partitions and configs."""
         from reconciler.providers.brokers.links.link_site import read_source_topics
 
         seen = self._read_topic(topic)
@@ -744,7 +744,7 @@ class BrokersProvider(ABC):
 def build_topic_overview(
     cluster: str, naming: ClusterNaming, every: Mapping[str, TopicMetadata], entries: Entries | None
 ) -> Overview:
-    """Return the overview of topics that are not internal."""
+    """Return the overview of topics, except internal ones."""
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
     mirrors: Mapping[str, TopicShown] = {}
     if entries is not None:

@@ -31,7 +31,7 @@ _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE",
 
 
 def find_connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
-    """Return the error of a connection to a port, or `None` on success. A `context` adds a TLS handshake."""
+    """Return the error of a connection to a port; `None` on success. A `context` adds a TLS handshake."""
     try:
         with socket.create_connection(address, _SECONDS) as plain:
             if context is not None:
@@ -114,7 +114,7 @@ class Route:
     refused_since: dict[Address, float] = field(default_factory=dict)
     clock: Callable[[], float] = monotonic
     is_open: bool = False
-    """Whether a broker has ever responded, so that failures may be temporary."""
+    """Whether a broker has ever responded, so failures may be temporary."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], cluster: str) -> Route:
@@ -274,7 +274,7 @@ def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: st
 
 
 def check_can_recover(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
-    """Raise an error if brokers are unreachable for a permanent reason."""
+    """Raise if brokers are unreachable for a permanent reason."""
     reason = explain_unreachable(settings, doing=doing, cluster=cluster)
     if reason is not None and not isinstance(reason, RetryableError):
         raise reason
@@ -298,7 +298,7 @@ def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping
 
 
 def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
-    """Return the reason why no broker accepts connections, or `None` if one does."""
+    """Return the reason why no broker accepts connections; `None` if one does."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
     route = Route.from_settings(admin_options, cluster)

@@ -1,4 +1,4 @@
-"""Seal topics: brokers then reject every batch, so that the end offsets are final.
+"""Seal topics: brokers then reject every batch, so the end offsets are final.
 
 Brokers have no such switch, and access rules do not stop every producer. A seal sets `max.message.bytes` to 80 and
 `compression.type` to gzip. No batch is that small (at least 81 bytes), but transaction markers are (78 bytes). Without
@@ -191,7 +191,7 @@ class Seals:
             tries.wait()
 
     def _read_log_ends(self, seen: TopicMetadata) -> dict[int, int]:
-        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only sealing needs it
+        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415
 
         ends = {}
         for leader, numbers in _group_by_leader(seen).items():

@@ -57,7 +57,7 @@ def measure_cluster(
 ) -> Vitals:
     """Measure a cluster, with about a dozen requests per broker.
 
-    `links` returns the cluster's links, or `None` if they may not be read.
+    `links` returns the cluster's links; `None` if they may not be read.
     """
     topics, chosen, offsets = _read_topics(client, naming)
     kafka_links = links() if LEDGER in topics else None

@@ -131,7 +131,7 @@ def hide_resources(who: Permissions, catalog: Catalog, inventory: Inventory) -> 
 
 
 def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
-    """Reject an address that may not be described, whether or not it exists."""
+    """Reject a hidden address, whether or not it exists."""
     kind = _KINDS.get(kind_of(address))
     if kind is not None:
         who.check_allowed(catalog, Operation.DESCRIBE, kind, full_name_of(address))
@@ -398,7 +398,7 @@ class CatalogBatch:
 
 
 def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    """Drop unchanged configs, so that a repeated action is not rejected by another operation in progress."""
+    """Drop unchanged configs, so a repeated action is not rejected by another operation in progress."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 

@@ -107,7 +107,7 @@ class EmbeddedLinks(MirrorEntries):
         return {}
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror; raise if there is none."""
+        """Return one mirror; raise if missing."""
         return self._to_observed(self.cluster.catalog.read(), full_name)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
@@ -127,7 +127,7 @@ class EmbeddedLinks(MirrorEntries):
     def request_verb(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = skip_check
     ) -> ObservedMirror:
-        """Request a lifecycle verb, such as `pause`, for a mirror."""
+        """Request a lifecycle verb for a mirror."""
         self._open_links(may_go_on).start_operation(full_name, verb, operation=operation)
         return self.read_mirror(full_name)
 
@@ -151,7 +151,7 @@ class EmbeddedLinks(MirrorEntries):
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = skip_check,
     ) -> ObservedMirror:
-        """Move a mirror to the next state of its operation."""
+        """Move a mirror to its next state."""
         self._open_links(may_go_on).advance_operation(full_name, to, operation=operation, is_given_up=is_given_up)
         return self.read_mirror(full_name)
 
@@ -183,7 +183,7 @@ class EmbeddedLinks(MirrorEntries):
         self.cluster.linking.record_source_match(full_name, source_topic_id, bounds, operation=operation)
 
     def record_start_offsets(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Record the source offsets at which a new mirror begins."""
+        """Record a new mirror's first source offsets."""
         self.cluster.linking.record_start_offsets(full_name, offsets)
         return self.read_mirror(full_name)
 
@@ -216,7 +216,7 @@ class EmbeddedLinks(MirrorEntries):
         return self.cluster.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return marks of all topics that are not closed, with one listing."""
+        """Return marks of all open topics, with one listing."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
             topic_id, number = parse_head_key(listed.key)
@@ -260,7 +260,7 @@ class EmbeddedSyncs:
         return self.cluster.catalog.read().id
 
     def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as `principal`, who reads for a link, sees them."""
+        """Return topics as `principal` sees them."""
         return list_offered_topics(self.cluster.catalog.read(), principal, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
@@ -287,14 +287,14 @@ class EmbeddedSyncs:
         return self._commit("change mirrors", lambda draft: update_mirrors(draft, sources))
 
     def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Record troubles of mirrors; `None` clears one."""
+        """Record troubles of mirrors."""
         if troubles:
             now_ms = self.cluster.now_ms()
             entries = {name: stamp_trouble(trouble, now_ms) for name, trouble in troubles.items()}
             self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
     def create_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of sources that a link's auto-create selects."""
+        """Create mirrors of selected sources."""
         if not sources:
             return {}
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()

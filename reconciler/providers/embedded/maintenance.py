@@ -199,7 +199,7 @@ class EmbeddedTopicProducer:
 
     @classmethod
     def open(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
-        """Return the producer of a topic on the cluster `name`. Mirrors are rejected."""
+        """Return a topic's producer on the cluster `name`. Mirrors are rejected."""
         catalog = cluster.catalog.read()
         check_may_append(cluster.permissions, catalog, full_name)
         topic = find_visible_topic(cluster.permissions, catalog, full_name)
@@ -213,7 +213,7 @@ class EmbeddedTopicProducer:
         self.producer.append(self.full_name, records)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write buffered records, and return each partition's offset range since the last call."""
+        """Write the buffered records."""
         return self.producer.flush().get(self.full_name, {})
 
 

@@ -1,6 +1,6 @@
 """Mounts and unmounts of an embedded cluster.
 
-A mount or unmount is a migration that names its Mounting, so that a repeated action continues it.
+Each is a migration that names its Mounting, so a repeated action continues it.
 """
 
 from __future__ import annotations
@@ -247,11 +247,11 @@ class MountBatch:
                 draft, names, self.cluster.mounts.make_request(), cluster_id=cluster_id
             )
         elif not isinstance(lookup, Ownership) or (lookup.state, lookup.owner) == (OwnershipState.MOUNTED, cluster_id):
-            raise _lookup_error(attachment, lookup)  # The missing topic was not unmounted by an earlier run.
+            raise _lookup_error(attachment, lookup)  # No earlier run unmounted the missing topic.
 
 
 def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownership | None:
-    """Return the owner of a topic to unmount; `None` if it was never detached."""
+    """Return the owner of a topic to unmount; `None` if never detached."""
     remote, location = cluster.remote, attachment.location
     if remote is None:
         return None
@@ -306,7 +306,7 @@ class Migrations:
         ]
 
     def request_verb(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = skip_check) -> Migration:
-        """Request a lifecycle verb. A cancellation is complete on return."""
+        """Request a lifecycle verb."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)
         after = mounts.ask(migration, verb)
@@ -343,7 +343,7 @@ class Migrations:
             mounts.prepare(number)
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield all topics that were ever detached, with one GET each."""
+        """Yield all topics ever detached, with one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._require_storage(), True
         for register in list_registers(storage):

@@ -122,7 +122,7 @@ def check_new_locations(store: ObjectStore, storage: ObjectStore) -> None:
 
 
 def find_or_create_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
-    """Create a cluster unless it exists. Reject a different one."""
+    """Create a cluster if missing. Reject a different one."""
     cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
     created_id = create_cluster(store, cluster_id or new_id())
     if cluster_id not in {None, created_id}:
@@ -260,7 +260,7 @@ class EmbeddedProvider:
         return replace(CAPABILITIES, encryption=self._store.can_encrypt)
 
     def identify(self) -> ClusterIdentity | None:
-        """Return the cluster at the root, or `None` if it does not exist."""
+        """Return the cluster at the root; `None` if missing."""
         cluster_file = read_cluster_file(self._store)
         if self._opened is not None and (cluster_file is None or self._opened.cluster_id != cluster_file.id):
             self._opened = None  # The cached cluster was replaced by another.
@@ -293,7 +293,7 @@ class EmbeddedProvider:
         return ()
 
     def check_visible(self, address: Address) -> None:
-        """Reject a caller who may not know whether a namespace or topic exists."""
+        """Reject a caller without permission."""
         cluster = self._open_cluster()
         check_shown(cluster.permissions, cluster.catalog.read(), address)
 
@@ -345,7 +345,7 @@ class EmbeddedProvider:
 
     @property
     def archives(self) -> EmbeddedArchives:
-        """Topics in the cluster's object storage, even of a lost cluster."""
+        """Topics in the cluster's object storage."""
         who = Permissions.of(self._edge.principal, self._edge.host)
         return EmbeddedArchives(self._declared.address, self._storage, who, lambda: read_cluster_id(self._store))
 
@@ -396,7 +396,7 @@ class EmbeddedProvider:
         """Do nothing, because the catalog has full names."""
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return a topic's partitions and configs, which its mirrors follow."""
+        """Return a topic's partitions and configs."""
         return self._open_cluster().source_topic(full_name_of(topic))
 
     def open_log(

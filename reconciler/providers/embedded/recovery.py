@@ -70,12 +70,12 @@ class EmbeddedArchives:
         return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return all topics and metadata. Sends a GET per topic, partition and metadata part."""
+        """Return all topics and metadata, by one GET per topic, partition and part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
-        """Return all topics that were ever detached, with one GET each."""
+        """Return all topics ever detached, with one GET each."""
         from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
         return list_mountable_topics(self.cluster_address, self.storage)
@@ -135,7 +135,7 @@ def list_archived(
 ) -> Iterator[tuple[str, RecoverableTopic | UserError]]:
     """Yield the topics that one cluster created, by key, in a stable order.
 
-    Topics of other clusters that are mounted follow as errors, because they must be released first.
+    Mounted topics of other clusters follow as errors, because they must be released first.
 
     Raises:
         UserError: There is no object storage, or the cluster's id is ambiguous or unknown there.
@@ -210,7 +210,7 @@ def _missing_description_error(storage: ObjectStore, place: str, manifests: int)
 
 
 def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
-    """Return a cluster's stored metadata; `None` if it is missing or the cluster's id is ambiguous."""
+    """Return a cluster's stored metadata; `None` if missing or the cluster's id is ambiguous."""
     if storage is None:
         return None
     cluster_id = cluster_id or _find_only_cluster_id(storage)
@@ -309,7 +309,7 @@ def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]
 def begin_recovery(
     draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str
 ) -> str:
-    """Create the topic that a recovery fills unless it exists, and return its id."""
+    """Create the topic that a recovery fills, if missing, and return its id."""
     if isinstance(source, UserError):
         raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)

@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes its mirror.
 
-Records that the mirror never got are diverged. Brokers cannot truncate the end of a log, so partitions with diverged
-records are emptied and copied again. Others continue by the inverted offset map.
+Records that the mirror never got are diverged. Brokers cannot truncate a log's end, so partitions with diverged records
+are emptied and copied again. Others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Failback:
         return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
     def find_diverged_ranges(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return the ranges of diverged records. In each partition, they begin at or after the offset in `cuts`."""
+        """Return the ranges of diverged records."""
         topic, seen = self._find_topic(full_name)
         ranges = self._find_ranges(topic, seen, cuts)
         if ranges:
@@ -211,7 +211,7 @@ class Failback:
 
     def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
         from reconciler.providers.brokers.records.record_log import PartitionSource, read_batches  # noqa: PLC0415 - imports Arrow
-        from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
+        from reconciler.records.log import OffsetRange  # noqa: PLC0415
 
         place = PartitionSource(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
         is_long = at.stable - start > _COUNT_LIMIT
@@ -229,7 +229,7 @@ class Failback:
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
         from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
-        from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415 - as above
+        from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
@@ -252,7 +252,7 @@ class Failback:
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
         """Create or extend the topic that keeps diverged records; return its name and id."""
-        from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415
 
         topic, seen = self.site.read_topic(side)
         wanted = select_filling_configs(self.site.capabilities().configs)
@@ -288,7 +288,7 @@ class Failback:
 
 def open_seals(site: LinkSite) -> Seals:
     """Return the `Seals` of a cluster."""
-    from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415
 
     return Seals(site.client, site.ledger)
 
@@ -323,7 +323,7 @@ def _build_entries(
 
 
 def _read_map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
-    from reconciler.providers.brokers.records.copy_progress import parse_offset_map  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.records.copy_progress import parse_offset_map  # noqa: PLC0415
 
     known = entries.get(progress_key(topic, number), {})
     return parse_offset_map(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)

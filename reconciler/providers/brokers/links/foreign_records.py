@@ -33,11 +33,7 @@ def find_foreign_records(
     is_stopped: bool = False,
     on_unknown: Callable[[str, ReconcilerError], None] | None = None,
 ) -> dict[str, list[ForeignRecords]]:
-    """Return foreign records in mirrors, in order, by full name. Other topics are ignored.
-
-    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that cannot be
-    read; without it their error is raised.
-    """
+    """Return foreign records in mirrors, in order, by full name. Other topics are ignored."""
     names = {site.naming.to_physical(name): name for name in full_names}
     topics = site.read_topics(sorted(names))
     for topic in sorted(topic for topic, seen in topics.items() if not seen.is_led):
@@ -48,7 +44,7 @@ def find_foreign_records(
         on_unknown(names[topic], error)
         del topics[topic]
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
-    # The ledger is read after the end offsets, so that it has all copies below them.
+    # The ledger is read after the end offsets, so it has all copies below them.
     starts, ends = (
         read_offsets(site.client, places, EARLIEST),
         read_offsets(site.client, places, LATEST, is_stable=True),
@@ -74,7 +70,7 @@ def find_foreign_records(
 
 def _open_log(site: LinkSite, topic: str, topic_id: str) -> TopicLog:
     from reconciler.providers.brokers.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
-    from reconciler.providers.brokers.security import to_admin_settings  # noqa: PLC0415 - as above
+    from reconciler.providers.brokers.security import to_admin_settings  # noqa: PLC0415
 
     settings = site.ledger.settings
     return KafkaLog(topic, settings, to_admin_settings(settings), site.cluster, id=topic_id)

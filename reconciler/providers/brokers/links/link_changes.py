@@ -1,7 +1,7 @@
 """Create, change and delete mirrors.
 
-The end of mirroring is recorded in the ledger first, so that no copier starts. Until running copiers are fenced, the
-mirror is PENDING_STOPPED. A repeated request continues.
+The end of mirroring is recorded in the ledger first, so no copier starts. Until running copiers are fenced, the mirror
+is PENDING_STOPPED. A repeated request continues.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 _MOVED: Final = frozenset({14, 15, 16})
-"""Error codes of a coordinator that is loading or has moved to another broker."""
+"""Error codes of a coordinator that is loading or has moved."""
 _RETRIED: Final = _MOVED | {51}
 """Error codes to retry; 51 means that the fenced producer's transaction is still ending."""
 _PAUSE_S: Final = 0.05
@@ -92,8 +92,8 @@ def fence_producers(client: KafkaClient, transactional_ids: Iterable[str]) -> No
 
 
 def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
-    from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415 - lazy import
-    from kafka.protocol.producer.transaction import InitProducerIdRequest  # noqa: PLC0415 - as above
+    from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415
+    from kafka.protocol.producer.transaction import InitProducerIdRequest  # noqa: PLC0415
 
     admin: Any = client.admin
     connections = admin._manager  # noqa: SLF001 - the library has no method for it
@@ -106,7 +106,7 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
             codes[name] = (await connections.send(request, node_id=node)).error_code
-            if codes[name] in _MOVED:  # The library caches a coordinator even after it has moved.
+            if codes[name] in _MOVED:  # The library caches moved coordinators.
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return codes
 
@@ -293,13 +293,13 @@ class LinkChanges:
         for _, topic in sorted(opened):
             mirror = mirrors.get(str(topic))
             if mirror is not None and mirror.topic_id is not None and seal_key(mirror.topic_id) in shut:
-                from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
+                from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415
 
                 self.may_go_on()
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
-# A mirror is recorded before its topic is created, so that a new topic's link is known.
+# A mirror is recorded before its topic is created, so a new topic's link is known.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -354,7 +354,7 @@ class MirrorCreation:
             except ReconcilerError as error:
                 results[name] = error
                 del shapes[name]
-        from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415
 
         deny_writes(self.site, link, {self.site.naming.to_physical(name): wanted[name].denied for name in shapes})
         results_by_name = self.site.create_topics(shapes, self.may_go_on)
@@ -517,7 +517,7 @@ def _remove_denials(site: LinkSite, is_meant: Callable[[str, RecordedMirror], bo
         if mirror.denied and is_meant(topic, mirror)
     }
     if denied:
-        from reconciler.providers.brokers.links.link_groups import remove_denials  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_groups import remove_denials  # noqa: PLC0415
 
         remove_denials(site, denied)
 

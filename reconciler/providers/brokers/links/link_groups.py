@@ -88,7 +88,7 @@ def sync_group_offsets(
 
 
 def mark_offsets_synced(site: LinkSite, link: str, topic: str) -> None:
-    """Record groups' offsets in a topic as synced, so that later syncs may overwrite them."""
+    """Record groups' offsets in a topic as synced, so later syncs may overwrite them."""
     # Groups that may not be read are skipped: they were not synced.
     current, _ = _read_positions(site, read_group_states(site.client))
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
@@ -213,7 +213,7 @@ class _OffsetSync:
         return self._maps[topic, number]
 
     def _commit(self, group: str, offsets: _Committed) -> bool:
-        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - lazy import
+        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415
 
         offsets_by_partition = {
             TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()
@@ -235,7 +235,7 @@ class _OffsetSync:
 
 
 def _was_synced(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
-    """Return whether a group has no offset, the synced one, or the one before a sync that was not committed."""
+    """Return whether a group has no offset, the synced one, or the one before an uncommitted sync."""
     return current is None or current.offset in synced
 
 
@@ -349,7 +349,7 @@ def _plan_rule_changes(
     for name in sorted({*wanted.namespaces, *of_link} & known):
         rules_now, before = current.namespaces.get(name, _NO_RULES), of_link.get(name, _NO_RULES)
         changes, own = plan_access_rule_changes(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
-        places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
+        places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003
     return places
 
 

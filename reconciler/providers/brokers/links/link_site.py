@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinkSite:
-    """Cluster that is the destination of links, with its ledger. Thread-safe."""
+    """Destination of links, with its ledger. Thread-safe."""
 
     client: KafkaClient
     naming: ClusterNaming
@@ -62,7 +62,7 @@ class LinkSite:
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def read_topic(self, full_name: str) -> tuple[str, TopicMetadata | None]:
-        """Return a topic's flat name, and its metadata; `None` if it does not exist."""
+        """Return a topic's flat name, and its metadata; `None` if missing."""
         name = self.naming.to_physical(full_name)
         return name, self.client.read_topic(name)
 
@@ -72,7 +72,7 @@ class LinkSite:
 
     def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
         """Return errors of topics that brokers do not show but that the controller refuses to create."""
-        from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415
 
         if not names:
             return {}
@@ -141,7 +141,7 @@ class LinkSite:
     def _apply(
         self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        from reconciler.providers.brokers.admin import TopicBatch  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.admin import TopicBatch  # noqa: PLC0415
 
         outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).apply_changes()
         return {
@@ -150,15 +150,15 @@ class LinkSite:
         }
 
     def _build_pending_change(self, full_name: str, **fields: Any) -> PendingChange:
-        from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415 - as above
+        from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415
 
         address = address_of("mirror", self.cluster, full_name)
         return PendingChange(full_name, address, self.naming.to_physical(full_name), **fields)
 
 
 def create_ledger_topic(client: KafkaClient) -> None:
-    """Create the ledger's topic, with up to three replicas, unless it exists."""
-    from reconciler.providers.brokers import admin  # noqa: PLC0415 - lazy import
+    """Create the ledger's topic, with up to three replicas, if missing."""
+    from reconciler.providers.brokers import admin  # noqa: PLC0415
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
@@ -179,8 +179,8 @@ def read_source_topics(
 ) -> dict[str, SourceTopic]:
     """Return the properties that mirrors follow, by flat name, with configs set on topics or brokers.
 
-    Brokers that do not tell which values were set give all values. Topics whose configs may not be described are
-    omitted. A sealed topic has the configs before the seal.
+    Brokers that do not tell which values were set give all values. Topics with hidden configs are omitted. A sealed
+    topic has the configs before the seal.
     """
     sources: dict[str, SourceTopic] = {}
     for name, configs in client.read_configs(sorted(topics)):
@@ -250,7 +250,7 @@ def _read_topic_marks_once(site: LinkSite) -> dict[str, TopicMark]:
 
 def compute_version(site: LinkSite) -> str:
     """Return a digest that changes with topics, configs, access rules and links."""
-    from reconciler.providers.brokers.client import read_bindings  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.client import read_bindings  # noqa: PLC0415
 
     topics = site.read_topics()
     shapes = sorted((name, topic.id, len(topic.replicas)) for name, topic in topics.items())

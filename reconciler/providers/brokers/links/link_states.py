@@ -1,7 +1,7 @@
 """States of links and mirrors, in the ledger and as an inventory.
 
-Mirrors are stored with the topic's id, so that a recreated topic is not a mirror. A mirror in state `CREATING` may lack
-its topic, and is neither shown nor copied.
+Mirrors are stored with the topic's id, so a recreated topic is not a mirror. A mirror in state `CREATING` may lack its
+topic, and is neither shown nor copied.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class LinkStates:
     mirrors: Mapping[str, RecordedMirror]
 
     def find_link(self, mirror: RecordedMirror) -> NamedObjects | None:
-        """Return the name and entry of a mirror's link, or `None` if it was deleted."""
+        """Return the name and entry of a mirror's link; `None` if deleted."""
         link = self.links.get(mirror.link)
         return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
@@ -118,7 +118,7 @@ class LinkStates:
         return compute_mirror_status(mirror.entry, None if named is None else named[1])
 
     def require_link(self, name: str) -> LinkEntry:
-        """Return a link; raise if it does not exist."""
+        """Return a link; raise if missing."""
         if name not in self.links:
             raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
@@ -133,7 +133,7 @@ class LinkStates:
         return mirror
 
     def list_mirrors(self, link: str) -> Iterator[tuple[str, RecordedMirror]]:
-        """Yield a link's mirrors in order of their flat names."""
+        """Yield a link's mirrors by flat name."""
         current = self.links.get(link)
         for topic, mirror in sorted(self.mirrors.items()):
             if current is not None and mirror.entry.link_id == current.id:
@@ -216,8 +216,8 @@ def resolve_synced_configs(
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets a config.
 
-    A source's default is set if the destination's differs. Configs that the destination does not know, or refuses on
-    tiered topics, are omitted. Configs in `own` that users declared stay.
+    A source's default is set if the destination's differs. Configs unknown to the destination, or refused on tiered
+    topics, are omitted. Configs in `own` that users declared stay.
     """
     pinned = _list_pinned_configs(destination.configs)
     taken: dict[str, str | None] = {key: value for key, value in pinned.items() if own.get(key, value) == value}
@@ -282,13 +282,13 @@ def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicMetadata], cl
 
 
 def list_mirror_topics(entries: Entries, topics: Mapping[str, TopicMetadata]) -> frozenset[str]:
-    """Return flat names of topics that are mirrors."""
+    """Return flat names of mirrors' topics."""
     live = parse_states(entries).select_live({name: seen.id for name, seen in topics.items()})
     return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.is_mirroring)
 
 
 def find_creating_topics(entries: Entries) -> frozenset[str]:
-    """Return flat names of mirrors that are being created."""
+    """Return flat names of mirrors being created."""
     states = parse_states(entries)
     return frozenset(
         topic

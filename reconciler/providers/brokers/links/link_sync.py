@@ -55,7 +55,7 @@ class KafkaSyncs:
         return link_site.list_offered_topics(self.site, only)
 
     def list_group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return a digest of each wanted group, or an error if it may not be read."""
+        """Return a digest of each wanted group, or an error."""
         return link_groups.compute_group_versions(self.site, is_wanted)
 
     def read_group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
@@ -67,14 +67,14 @@ class KafkaSyncs:
         return link_groups.read_rules(self.site)
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
-        """Record the id of a link's source cluster unless one is recorded."""
+        """Record the id of a link's source cluster."""
         LinkChanges(self.site).change_link(
             link,
             lambda entry: entry if entry.source_cluster_id else replace(entry, source_cluster_id=source_cluster_id),
         )
 
     def update_mirrors(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Update mirrors to their sources' partitions and configs; return errors by full name."""
+        """Update mirrors to their sources' partitions and configs."""
         if not followed:
             return {}
         states = self.site.read_states()
@@ -152,7 +152,7 @@ class KafkaSyncs:
             self.site.ledger.change(build_writer_id(link), partial(decide, topics))
 
     def create_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Create mirrors of source topics that match the link's auto-create filters."""
+        """Create mirrors of matching source topics."""
         if not wanted:
             return {}
         states = self.site.read_states()
@@ -175,11 +175,11 @@ class KafkaSyncs:
         return link_groups.sync_group_offsets(self.site, groups)
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
-        """Sync a source's access rules; return how many mirrors and namespaces changed."""
+        """Sync a source's access rules."""
         return link_groups.sync_rules(self.site, link, rules)
 
     def protect_mirrors(self, link: str) -> int:
-        """Update the rules that deny writes; return how many mirrors changed."""
+        """Update the rules that deny writes."""
         return link_groups.protect_mirrors(self.site, link)
 
 

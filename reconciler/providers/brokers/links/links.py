@@ -96,7 +96,7 @@ class KafkaLinks(MirrorEntries):
     @property
     def syncs(self) -> KafkaSyncs:
         """Sync of topics, configs, groups and access rules."""
-        from reconciler.providers.brokers.links.link_sync import KafkaSyncs  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_sync import KafkaSyncs  # noqa: PLC0415
 
         return KafkaSyncs(self.site)
 
@@ -113,11 +113,11 @@ class KafkaLinks(MirrorEntries):
         return self.site.now_ms()
 
     def list_topic_marks(self) -> Mapping[str, TopicMark]:
-        """Return all topics with marks that change with records."""
+        """Return all topics with marks."""
         return read_topic_marks(self.site)
 
     def load_job_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
-        """Return nothing, so that a restarted job checks every partition again."""
+        """Return nothing, so a restarted job checks every partition again."""
         return {}
 
     def store_job_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
@@ -150,7 +150,7 @@ class KafkaLinks(MirrorEntries):
         return sorted(mirrors, key=lambda mirror: mirror.name)
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:
-        """Return full names of mirrors whose topics were deleted or recreated."""
+        """Return mirrors whose topics were deleted or recreated."""
         states = self.site.read_states()
         of_link = {
             topic: mirror
@@ -163,7 +163,7 @@ class KafkaLinks(MirrorEntries):
         return sorted(mirror.name for topic, mirror in of_link.items() if topic not in live and topic not in hidden)
 
     def find_hidden_mirrors(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return errors for mirrors outside `shown` that may not be described."""
+        """Return errors of hidden mirrors."""
         states = self.site.read_states()
         silent = {
             topic: mirror.name
@@ -187,7 +187,7 @@ class KafkaLinks(MirrorEntries):
         return _describe_mirror(self.site, states, states.require_mirror(topic, full_name, seen.id), seen)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return a mirror's copied positions as source offsets, or another topic's own positions."""
+        """Return a mirror's positions as source offsets, or another topic's own."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
             self.site.read_topic(full_name)
@@ -258,7 +258,7 @@ class KafkaLinks(MirrorEntries):
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = skip_check,
     ) -> ObservedMirror:
-        """Move a mirror to the next state of its operation."""
+        """Move a mirror to its next state."""
         request = TransitionRequest(self.site.now_ms(), operation, is_given_up)
         self._make_changes(may_go_on).move_to_status(full_name, self.read_mirror(full_name).link, to, request)
         return self.read_mirror(full_name)
@@ -286,7 +286,7 @@ class KafkaLinks(MirrorEntries):
         operation: str,
         maps: Mapping[int, OffsetMap] | None = None,
     ) -> None:
-        """Record the progress of a new mirror, with the inverted offset map of its source."""
+        """Record the progress of a new mirror."""
         if maps is None:
             message = f"mirror {full_name} cannot continue at its source's offsets: its own differ"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
@@ -323,14 +323,14 @@ class KafkaLinks(MirrorEntries):
         is_stopped: bool = False,
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
-        """Return records in mirrors that their links did not copy."""
-        from reconciler.providers.brokers.links.foreign_records import find_foreign_records  # noqa: PLC0415 - lazy import
+        """Return foreign records in mirrors."""
+        from reconciler.providers.brokers.links.foreign_records import find_foreign_records  # noqa: PLC0415
 
         return find_foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
 
     def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
-        """Delete records below the source's log starts, if retention is synced."""
-        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts  # noqa: PLC0415 - lazy import
+        """Delete records below the source's log starts."""
+        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts  # noqa: PLC0415
 
         delete_below_source_starts(self.site, full_name, starts)
 
@@ -338,7 +338,7 @@ class KafkaLinks(MirrorEntries):
         return LinkChanges(self.site, may_go_on)
 
     def _make_failback(self, may_go_on: Callable[[], None]) -> Failback:
-        from reconciler.providers.brokers.links.failback import Failback  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.failback import Failback  # noqa: PLC0415
 
         return Failback(self.site, self.log, may_go_on)
 
@@ -365,7 +365,7 @@ def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | Non
         return Position(begins, begins)
     through, epochs = progress["through"], progress["epochs"]
     assert isinstance(through, int)  # noqa: S101 - we wrote it
-    assert isinstance(epochs, list)  # noqa: S101 - as above
+    assert isinstance(epochs, list)  # noqa: S101
     topic_id = progress["topic_id"]
     return Position(
         begins,
@@ -536,7 +536,7 @@ class _ActionApplier:
         self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:
             self._may_go_on()
-            from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
+            from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415
 
             denials = {parse_rule(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
             denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
@@ -592,7 +592,7 @@ def _deletes_old_records(configs: Mapping[str, str]) -> bool:
 
 
 def _build_producer_settings(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings that compress batches like the topic, so that brokers need not."""
+    """Return settings that compress batches like the topic, so brokers need not."""
     compression = values.get("compression.type") or "producer"
     max_bytes = int(values.get("max.message.bytes") or _BATCH_BYTES)
     return {

@@ -114,7 +114,7 @@ class ProgressReader:
     link: str | None = None
     state_changes: int = 0
     has_ended: bool = False
-    """Whether mirroring has ended or has not begun, so that nothing may be copied."""
+    """Whether mirroring has ended or has not begun, so nothing may be copied."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class ProgressReader:
             self._apply_entry(tuple(json.loads(key)), value)
 
     def find_progress(self, partition: int) -> Progress | None:
-        """Return a partition's progress, or `None` if nothing was copied."""
+        """Return a partition's progress; `None` if nothing was copied."""
         entry = self._progress.get(partition)
         if entry is None:
             return None

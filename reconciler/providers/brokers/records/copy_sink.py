@@ -57,7 +57,7 @@ _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """Limits of a transaction, which is committed when it reaches one of them."""
+    """Limits of a transaction; reaching one commits it."""
 
     records: int = 100_000
     bytes: int = 64 << 20
@@ -111,7 +111,7 @@ class CopyRange:
     method: CopyMethod
     offsets: OffsetRange
     is_continuation: bool = False
-    """Whether another method copied the preceding records, so that records removed since then are an error."""
+    """Whether another method copied the preceding records, so records removed since then are an error."""
 
     def read_lots(self) -> Iterator[CopyLot]:
         """Yield the records in order. Whole batches end before the first that must be copied by record."""
@@ -213,18 +213,18 @@ class CopySink:
         return spans
 
     def follow_source(self, source: ObservedSource) -> CopySink:
-        """Return a sink that records this observation of the source with each commit."""
+        """Return a sink that stores `source` with each commit."""
         return replace(self, source=source)
 
     def mark_complete(self) -> None:
-        """Record that the first copy reached the end that its source had at the start."""
+        """Record that the first copy is complete."""
         if self.on_complete is not None:
             self.on_complete()
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy the rest of a range, and yield the progress of each transaction.
 
-        Copies nothing if the entry of the mirror or its link changed.
+        Copies nothing if the mirror's or link's entry changed.
         """
         through, method = offsets.start, self._choose_method(partition, source, offsets)
         while through < offsets.stop:

@@ -85,7 +85,7 @@ class MessageLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CopyLot:
-    """Records that are written together, or one whole batch. `through` is the offset after the last."""
+    """Records written together, or one whole batch. `through` is the offset after the last."""
 
     content: Content
     first: int
@@ -225,7 +225,7 @@ class ClientTransactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort an open transaction, for which readers would wait."""
+        """Abort an open transaction."""
         from confluent_kafka import KafkaException
 
         if self._is_open:
@@ -376,7 +376,7 @@ class ProtocolTransactions:
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort an open transaction, for which readers would wait."""
+        """Abort an open transaction."""
         if self._opened:
             with suppress(ReconcilerError):
                 self._end_transaction(is_committed=False)

@@ -64,7 +64,7 @@ Header = tuple[str | bytes, bytes | None]
 """Name and value. Names that a client cannot represent as text are bytes."""
 Headers = list[Header] | None
 Row = tuple[bytes | None, bytes | None, int, Headers, int]
-"""Value, key, time, headers, and source offset, which is ignored here."""
+"""Value, key, time, headers, and (ignored) source offset."""
 
 PREFIX: Final = struct.Struct(">qiibI")
 """First part of a batch header: first offset, remaining length, leader epoch, format, checksum."""

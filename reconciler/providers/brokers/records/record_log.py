@@ -139,7 +139,7 @@ _SILENCE_S: Final = 60.0
 _ANSWER_S: Final = 30.0
 _MISSED: Final = 2
 _UNPACKED: Final = 5_000
-"""Smallest number of offsets that are decoded without librdkafka, which takes a second connection."""
+"""Minimum offsets to decode without librdkafka, which takes a second connection."""
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 """Permanent errors, because the client has already waited for a new topic."""
@@ -320,7 +320,7 @@ class _RangeReader:
             raise self._translate(error.args[0]) from error
 
     def _check_exists(self) -> None:
-        """Check that the partition exists. A new partition may be missing once."""
+        """A new partition may be missing once."""
         try:
             seen = self._consumer.list_topics(self._source.topic, _ANSWER_S).topics[self._source.topic]
         except KafkaException:
@@ -403,7 +403,7 @@ class KafkaLog:
         return "compact" in (configs["cleanup.policy"].value or "")
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`.
+        """Yield the readable records of `offsets`.
 
         Raises:
             UserError: The partition does not exist, or may not be read.
@@ -417,19 +417,19 @@ class KafkaLog:
                 self._check_same(seen)
 
     def read_messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-        """Yield a range's records as lists of confluent-kafka messages."""
+        """Yield a range's records as messages."""
         return read_messages(self._build_source(partition), offsets)
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
-        """Return whether the first batches of a range are worth copying whole."""
+        """Return whether to copy whole batches."""
         return has_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def read_whole_batches(self, partition: int, offsets: OffsetRange) -> Iterator[WholeBatch]:
-        """Yield stored batches, up to the first that must be read record by record."""
+        """Yield stored batches."""
         return read_whole_batches(self._open_leader(partition), offsets, self.isolation)
 
     def find_offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None` if all records are older."""
+        """Return the first offset at or after a time."""
         if timestamp_ms < 0:  # Brokers would take a negative time for a special value.
             bounds = self.read_bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
@@ -459,7 +459,7 @@ class KafkaLog:
                 self._sizes.update(
                     {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
                 )
-            except ReconcilerError:  # Sizes may be unreadable. A constant is enough to balance work among tasks.
+            except ReconcilerError:  # Sizes may be unreadable; a constant balances work well enough.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 

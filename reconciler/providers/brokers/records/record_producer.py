@@ -155,7 +155,7 @@ class KafkaProducer:
         self._sender.send(records, numbers.tolist(), callbacks)
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write all queued records, and return each partition's offset range since the last call.
+        """Write all queued records.
 
         Raises:
             UserError: Brokers rejected records. Others may be written.

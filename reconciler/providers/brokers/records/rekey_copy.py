@@ -1,8 +1,7 @@
 """Copy a topic into another number of partitions.
 
-Each task writes one target partition. Each transaction stores in the ledger the offset to resume at in every source
-partition. It also stores stretches, ranges of source offsets with their first target offset, to translate group
-offsets.
+Each transaction stores in the ledger the offset to resume at in every source partition. It also stores stretches,
+ranges of source offsets with their first target offset, to translate group offsets.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class KafkaRekeySink:
         """Do nothing, because all processes can reach the brokers."""
 
     def follow_source(self, source: ObservedSource) -> KafkaRekeySink:
-        """Return a sink that records this observation of the source with each commit."""
+        """Return a sink that stores `source` with each commit."""
         return replace(self, source=source)
 
     def read_positions(self) -> Mapping[int, Mapping[int, int]]:

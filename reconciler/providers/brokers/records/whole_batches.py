@@ -116,7 +116,7 @@ def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
 def replace_producer(batch: WholeBatch, producer: ProducerId, number: int) -> bytes:
     """Return a batch with another producer's ids; `number` is its first sequence number.
 
-    The checksum is computed from the original one, so that brokers reject damaged batches.
+    The checksum is computed from the original one, so brokers reject damaged batches.
     """
     from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
