@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 124_450,
-    "lines of the tests": 124_240,
+    "lines of the package": 126_300,
+    "lines of the tests": 127_300,
     "actions made outside planning": 0,
     "methods of platforms": 58,
     "methods of platforms by jobs": 53,

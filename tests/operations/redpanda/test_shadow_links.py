@@ -196,6 +196,20 @@ def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
 
 
 @pytest.mark.emulated("injects a fault")
+def test_topics_whose_failover_is_refused_are_the_next_applys_and_nothing_is_left_then(pair: Pair) -> None:
+    names = [f"{pair.prefix}-{number}" for number in range(20)]
+    pair.create(*names)
+    pair.apply(link(names))
+    pair.desk.server.faults.add("status", "POST", "FailOver", status=500, message="no controller", times=3)
+    pair.declare(link(names, "failed-over"))
+    result = pair.desk.bench.apply(Select(allow=("failover:mirror/west/*",))).result
+    assert result is not None
+    refused = {each.id for each in result.failed}
+    assert (len(refused), set(ids(pair.desk.bench.plan()))) == (3, refused)
+    pair.apply(link(names, "failed-over"))
+
+
+@pytest.mark.emulated("injects a fault")
 def test_a_failover_that_was_killed_goes_on_where_it_ended(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{pair.prefix}-{number}" for number in range(6)]
     pair.create(*names)
