@@ -12,9 +12,11 @@ from reconciler.resources.configs import (
     TIERING_CONFIGS,
     canonicalize_value,
     explain_refused_value,
+    fit_value,
     format_value,
 )
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
+from reconciler.resources.redpanda_configs import LONGEST_MS, redpanda_configs
 from reconciler.resources.tiering_policy import TieringPolicySpec
 
 WRITTEN = (
@@ -168,6 +170,27 @@ def test_a_refused_value_is_named_once(key: str, written: str, said: str) -> Non
 )
 def test_stored_values_are_shown_with_their_units(key: str, stored: str | None, shown: str) -> None:
     assert format_value(key, stored) == shown
+
+
+ENDLESS = str(2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "on_kafka", "on_redpanda"),
+    [
+        ("max.compaction.lag.ms", ENDLESS, ENDLESS, str(LONGEST_MS)),
+        ("max.compaction.lag.ms", "60000", "60000", "60000"),
+        ("delete.retention.ms", "-1", None, "-1"),
+        ("retention.ms", "-1", "-1", "-1"),
+        ("cleanup.policy", "compact", "compact", "compact"),
+    ],
+)
+def test_a_value_of_another_platform_is_fitted(
+    key: str, value: str, on_kafka: str | None, on_redpanda: str | None
+) -> None:
+    redpanda = redpanda_configs((), (26, 1))
+    assert fit_value(KAFKA_CONFIGS[key], value) == on_kafka
+    assert fit_value(redpanda[key], value) == on_redpanda
 
 
 def test_kafka_knows_the_names_of_its_documentation() -> None:

@@ -55,6 +55,7 @@ def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
         ("__consumer_offsets", True, True),
         ("__confluent.support", True, True),
         ("_confluent-metrics", True, True),
+        ("_redpanda.audit_log", True, True),
         ("shop:_confluent-metrics", True, True),
         ("shop:__consumer_timestamps", True, True),
         ("confluent-audit-log-events", True, True),

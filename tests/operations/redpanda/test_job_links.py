@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +14,8 @@ from tests.operations.redpanda.test_redpanda import ORDERS, TIERED_BY_DEFAULT, D
 from tests.operations.stage import opened, upkeep
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Bench
 
     from tests.servers.redpanda.server import Redpanda
@@ -81,15 +83,12 @@ def test_a_config_of_a_mirror_that_equals_the_default_is_no_difference(desk: Des
     desk.apply(NORTH, source(), link())
 
 
-@pytest.mark.emulated("changes properties of the cluster")
-def test_a_mirror_of_a_cluster_that_tiers_by_default_has_no_config_that_tiered_topics_may_not_have(desk: Desk) -> None:
-    compacted = source(**{"cleanup.policy": "compact", "delete.retention.ms": "172800000"})
-    before: dict[str, Any] = {name: desk.server.cluster.get(name) for name in TIERED_BY_DEFAULT}
-    desk.server.cluster.write(TIERED_BY_DEFAULT, [])
-    try:
-        desk.apply(NORTH, compacted, link())
-    finally:
-        desk.server.cluster.write(before, [])
+def test_a_cluster_of_two_brokers_that_tiers_by_default_refuses_no_mirror(
+    bench: Bench, start_redpanda: Callable[..., Redpanda]
+) -> None:
+    """It takes no even number of replicas, and no `delete.retention.ms` of the mirror or of what the link keeps."""
+    desk = desk_on(bench, start_redpanda(versions=["26.1.2"] * 2, properties=TIERED_BY_DEFAULT))
+    desk.apply(NORTH, source(**{"cleanup.policy": "compact", "delete.retention.ms": "172800000"}), link())
     configs = read_values(desk)
     assert (configs["cleanup.policy"], configs["remote.write"]) == ("compact", "true")
     assert configs["delete.retention.ms"] == "-1"
