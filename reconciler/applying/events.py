@@ -101,7 +101,7 @@ class JobExecution:
     """Seconds of waiting for Spark to start."""
 
     def __add__(self, other: JobExecution) -> JobExecution:
-        """Return the sum. The engine is Spark if a task ran there."""
+        """The engine is Spark if a task ran there."""
         first = self if self.spark_tasks or not other.spark_tasks else other
         tasks, starting_s = self.spark_tasks + other.spark_tasks, self.starting_s + other.starting_s
         return JobExecution(first.engine or other.engine, tasks, starting_s)

@@ -165,7 +165,7 @@ class RemotePartition:
 
 
 def remote_partition(location: TopicLocation, number: int) -> RemotePartition:
-    """Return a partition of the topic at a location."""
+    """Return a partition at a location."""
     return RemotePartition(location.cluster_id, location.revision, number)
 
 

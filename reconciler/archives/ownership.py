@@ -258,7 +258,7 @@ def check_seized(location: TopicLocation, ownership: Ownership | None, owner: st
 
 
 def delete_ownership(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
-    """Delete the ownership register of a topic deleted by its owner."""
+    """Delete the register of a topic deleted by its owner."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:
         storage.delete([build_mountable_key(location.topic, location.cluster_id, location.revision)])

@@ -74,7 +74,7 @@ def read_storage_id(storage: ObjectStore) -> str | None:
 
 
 def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Create the object storage's id if needed; return the stored id."""
+    """Return the storage's id; create it if needed."""
     existing_id = read_storage_id(storage)
     if existing_id is not None:
         return existing_id

@@ -75,7 +75,6 @@ class Admin:
         self.catalog = CatalogRegister(store)
         self._heads = RecentHeads()
         self.cache_folder: str | None = None
-        """Default cache folder, an absolute path."""
         self.permissions = SUPER_USER
 
     @property

@@ -29,7 +29,7 @@ class ClusterFile:
 
 
 def read_cluster_id(store: ObjectStore) -> str | None:
-    """Return the id of the cluster in a store; `None` if the store is empty."""
+    """Return the cluster's id; `None` if the store is empty."""
     file = read_cluster_file(store)
     return None if file is None else file.id
 
@@ -58,7 +58,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Create a cluster in an empty store; return its id, or that of an existing cluster."""
+    """Create a cluster in an empty store; return the cluster's id."""
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id

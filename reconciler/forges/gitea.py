@@ -96,7 +96,7 @@ class Gitea(GitHubCompatibleForge):
         return None if answer.status == _NOT_FOUND else parse_issue(answer.parse_object())
 
     def find_merged_requests(self, commit: str) -> list[int]:
-        """Return the number of the merged pull request with a commit, in a list."""
+        """Return the merged pull request's number, in a list."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_NOT_FOUND,))
         if answer.status == _NOT_FOUND:

@@ -83,7 +83,7 @@ class GitHubCompatibleForge:
             )
 
     def _read_label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
-        """Map label names to API keys: names on GitHub, ids on Gitea."""
+        """Keys are names on GitHub, ids on Gitea."""
         return {name: name for name in names}
 
     def read_pull_request(self, number: int) -> PullRequest:

@@ -37,7 +37,7 @@ _SECOND_MS: Final = 1000
 def compute_profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
     """Compute a topic's profile. Records before `old_before_ms` count as old.
 
-    `start` returns the Spark session; it is not called for an empty topic.
+    `start` is not called for an empty topic.
     """
     bounds = log.read_bounds()
     numbers = sorted(bounds)

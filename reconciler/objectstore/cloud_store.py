@@ -89,7 +89,7 @@ class CloudStore:
         return False
 
     def read_clock_ms(self) -> int:
-        """Return the store's time from the `Date` of a response, in whole seconds."""
+        """Return the `Date` of a response, in whole seconds."""
         from urllib3.exceptions import HTTPError
 
         from reconciler.runtime.https import make_ssl_context, open_pool
@@ -160,7 +160,7 @@ class CloudStore:
         )
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object; within a bucket, on the server."""
+        """Copy an object; within a bucket, on the server."""
         reject_kms_key(self.url, kms_key_id)
         name = self._place.build_object_name(key)
         if isinstance(source, CloudStore) and self._can_copy_from(source):

@@ -442,7 +442,7 @@ class DirectoryStore:
         return _compute_version(body)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object, not by a hard link, since a copy must survive damage to the original."""
+        """Copy an object, not by a hard link, since a copy must survive damage to the original."""
         path = self._build_checked_path(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_temporary() as stream:
@@ -469,7 +469,7 @@ class DirectoryStore:
                 self._delete(key, path)
 
     def find_violated_conditions(self) -> Sequence[str]:
-        """Return the conditions of locks and writes that the file system ignores."""
+        """Return conditions of locks and writes that the file system ignores."""
         stripe = self._build_lock_path("")
         with translate_file_errors("lock", stripe):
             problems = [] if supports_exclusive_locks(stripe) else ["its file locks do not keep a second holder out"]

@@ -55,7 +55,7 @@ def is_truncated_json(body: bytes) -> bool:
 
 
 def truncation_error(store: ObjectStore, key: str, body: bytes) -> UserError:
-    """Return the error for an object with a truncated body."""
+    """Return the error for a truncated body."""
     why = "it ends in the middle" if body else "there is nothing in it"
     return UserError(
         f"{store.url}: {key} cannot be read: {why}",

@@ -318,7 +318,7 @@ class S3Store:
         return True
 
     def read_clock_ms(self) -> int:
-        """Return the store's time from the `Date` of a response, in whole seconds."""
+        """Return the `Date` of a response, in whole seconds."""
         from botocore.exceptions import ClientError
 
         with translate_s3_errors("read", self.url):
@@ -372,7 +372,7 @@ class S3Store:
         return write.swap(key, body, expected=expected)
 
     def copy_from(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object; within an endpoint, on the server."""
+        """Copy an object; within an endpoint, on the server."""
         target, options = build_object_name(self._place, key), self._build_encryption(kms_key_id)
         if isinstance(source, S3Store) and self._can_copy_from(source):
             answer = self._copy_on_server(target, source, source_key, options)

@@ -253,7 +253,7 @@ class LoggingStore(WrappedStore):
         self._log_call("copy_from", key, lambda: self.inner.copy_from(key, within, source_key, kms_key_id=kms_key_id))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects, sorted by key; log at the end."""
+        """Yield objects; log at the end."""
         began, rows = now(), 0
         for listed in self.inner.list(prefix):
             rows += 1

@@ -326,7 +326,7 @@ class FlatNamespaces:
         return join_name(*self.split_name(name))
 
     def make_flat_name(self, full_name: str) -> str:
-        """Return the flat name of a full name."""
+        """Return the flat name."""
         return full_name.replace(":", self.separator)
 
 

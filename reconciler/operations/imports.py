@@ -82,7 +82,7 @@ _CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def read_files(tool: str, path: Path, cwd: Path) -> SourceReading:
-    """Read the files of a tool below a path."""
+    """Read a tool's files below a path."""
     files = list_files_below(path)
     reading = SourceReading()
     if tool in TERRAFORM:

@@ -48,7 +48,7 @@ class RecordEdit:
     """Receives the plan of a dry run."""
 
     def apply_orders(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
-        """Plan orders, and change the state if `confirm` accepts the plan. Return the plan."""
+        """Return the plan, and change the state if `confirm` accepts it."""
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
         confirmed = plan_record_orders(self.invocation, orders, snapshot.record)

@@ -26,7 +26,6 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""Path of a cluster's object storage."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {

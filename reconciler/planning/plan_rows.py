@@ -90,7 +90,7 @@ def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
 
 
 def format_planned_counts(actions: Iterable[Action]) -> str:
-    """Format the counts of planned actions: `1 to add, 4 to change`."""
+    """Format counts: `1 to add, 4 to change`."""
     return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 

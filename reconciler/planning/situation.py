@@ -228,7 +228,7 @@ class Situation:
 
 
 def get_source_topic(mirror: MirrorTopic) -> Address:
-    """Return the topic address of a mirror's source."""
+    """Return a mirror's source topic."""
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
@@ -253,7 +253,7 @@ def is_recreated(last: Recorded, seen: Observed) -> bool:
 
 
 def get_mounted_topic(mounting: Mounting) -> Address:
-    """Return the address of the topic that a Mounting mounts or unmounts."""
+    """Return the topic that a Mounting mounts or unmounts."""
     return address_of("topic", mounting.cluster, mounting.topic_name)
 
 

@@ -71,7 +71,7 @@ class HttpAnswer:
 
     @property
     def message(self) -> str:
-        """`message` of a JSON error, otherwise the body, in one line."""
+        """`message` of a JSON error, else the body, in one line."""
         try:
             content = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -87,9 +87,7 @@ class HttpLogin:
     """Login to an HTTP API. Its values are read on the first request."""
 
     read_headers: Callable[[], Mapping[str, str]]
-    """Reads the headers of each request."""
     build_context: Callable[[], ssl.SSLContext]
-    """Builds the TLS context for https addresses."""
     hint: str
     """What to check if the login is rejected."""
 

@@ -274,22 +274,22 @@ def require_part(provider: Provider, part: Part | None, what: str) -> Part:
 
 
 def require_groups(provider: Provider) -> Groups:
-    """Return the cluster's consumer groups; raise if the platform has none."""
+    """Return the groups; raise if the platform has none."""
     return require_part(provider, provider.groups, "consumer groups")
 
 
 def require_links(provider: Provider) -> Links:
-    """Return the cluster's links; raise if the platform has none."""
+    """Return the links; raise if the platform has none."""
     return require_part(provider, provider.links, "links")
 
 
 def require_job_links(provider: Provider) -> LinksByJobs:
-    """Return the cluster's links for jobs; raise if the platform has none."""
+    """Return the links for jobs; raise if the platform has none."""
     return require_part(provider, require_links(provider).job_steps, "links that jobs copy")
 
 
 def require_migrations(provider: Provider) -> Migrations:
-    """Return the cluster's mounts; raise if the platform has none."""
+    """Return the mounts; raise if the platform has none."""
     return require_part(provider, provider.migrations, "mounts")
 
 
@@ -328,7 +328,7 @@ class Archives(Protocol):
 
 
 def require_archives(provider: Provider) -> Archives:
-    """Return the cluster's archives; raise if the platform has none."""
+    """Return the archives; raise if the platform has none."""
     if provider.archives is None:
         message = f"a {provider.capabilities.platform} cluster makes no topics from object storage"
         raise UserError(message, hint="Take the topics from their source: mirror them, or copy their records.")

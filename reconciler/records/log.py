@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
 
 
-# A digest has the sums Σh and Σ(offset)·h mod 2^128, where h is a 128-bit hash of a record's timestamp, key, value and
-# headers.
+# h is a 128-bit hash of a record's timestamp, key, value and headers; sums are mod 2^128.
 
 
 _MODULUS: Final = 1 << 128
@@ -200,7 +199,7 @@ class TopicLog(Protocol):
         ...
 
     def read_bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of all partitions in one request, or of the partitions `only` in one request each."""
+        """Return the bounds of all partitions in one request, or of `only` in one each."""
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -270,7 +269,7 @@ class StagedSink(Protocol):
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the positions of all partitions, or of the partitions `only`."""
+        """Return the positions of all partitions, or of `only`."""
         ...
 
     def follow_source(self, source: ObservedSource) -> StagedSink:
@@ -309,7 +308,7 @@ class TransactionalSink(Protocol):
         ...
 
     def read_positions(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the positions of all partitions, or of the partitions `only`, in source offsets."""
+        """Return the positions of all partitions, or of `only`, in source offsets."""
         ...
 
     def find_spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:

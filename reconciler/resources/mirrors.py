@@ -663,7 +663,7 @@ def set_link_trouble(link: LinkEntry, status: LinkStatus, trouble: Trouble | Non
 
 
 def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
-    """Return a link's entry with the trouble of one task; `None` removes it."""
+    """Return the entry with a task's trouble; `None` removes it."""
     others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
     known = _keep_first_time(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})

@@ -386,7 +386,6 @@ class StoredTopics:
     recoveries: Recoveries = field(default_factory=dict)
     """Topics to create from object storage."""
     mounts: Mounts = field(default_factory=dict)
-    """Topics that Mountings mount."""
     detached: Mapping[Address, str] = field(default_factory=dict)
     """Locations of recorded topics that a command unmounted, and of unmounted topics with an order's name."""
     mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)

@@ -101,7 +101,7 @@ def read_commit(store: ObjectStore, commit: Json) -> Json:
 
 
 def list_referenced_keys(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
-    """Return the keys of the objects that the register references."""
+    """Return the keys of referenced objects."""
     _, commits = decode_object(store, CATALOG, held.value, lambda head: find_new_commits(Catalog(), head))
     return [commit["key"] for commit in commits if "key" in commit]
 

@@ -373,7 +373,7 @@ def find_topic_by_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEn
 
 
 def find_current_name(catalog: Catalog, topic_id: str, full_name: str) -> str:
-    """Return a topic's current name by id; `full_name` if it was deleted."""
+    """Return a topic's current name; `full_name` if deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return full_name

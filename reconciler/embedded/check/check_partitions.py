@@ -90,7 +90,7 @@ class SegmentContentCheck:
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a segment and its manifest entry; a missing index is no difference."""
+        """Yield differences; a missing index is none."""
         yield from PartContentCheck(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = build_index_key(entry.key)
         stored = self.storage.get(key)

@@ -182,10 +182,7 @@ def _read_keys(store: ObjectStore, head: Head) -> list[str]:
 def _remove_unknown_partitions(
     store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]
 ) -> SweepResult:
-    """Remove partitions of unknown topics.
-
-    Those with acknowledged records stay: their topics may be unknown because an older catalog was restored.
-    """
+    """Keep acknowledged records: their topics may be unknown because an older catalog was restored."""
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)
     objects = size = 0

@@ -170,7 +170,7 @@ class Groups:
         return [group for group in groups if self._may_describe(catalog, Kind.GROUP, group.name)]
 
     def find_topic_readers(self) -> dict[str, tuple[str, ...]] | None:
-        """Return the reading groups of each topic; `None` above `MAX_GROUPS`."""
+        """Return reading groups by topic; `None` above `MAX_GROUPS`."""
         catalog, names_by_topic = self.catalog.read(), list_reading_groups(self.store, now_ms=self.now_ms())
         if names_by_topic is None:
             return None
@@ -229,7 +229,7 @@ class Groups:
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Plan a reset of a group's offsets, by default in all its topics."""
+        """Plan a reset, by default in all the group's topics."""
         if topic is None:
             self._check_all_readable(self._read_if_allowed(Operation.READ, group), group)
         else:

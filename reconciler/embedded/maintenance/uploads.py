@@ -178,7 +178,7 @@ class UploadJob:
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
     def _read_or_create_manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """Return the manifest, created if missing; `None` under a newer tiered epoch."""
+        """Return `None` under a newer tiered epoch."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:

@@ -82,7 +82,7 @@ class Mounts:
     """Called before every write, from any thread; may raise."""
     spread: Spread | None = field(default=None, repr=False)
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored bytes of each upload."""
+    """Called with the bytes of each upload."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
         """Record an unmount of topics; return the migration's id. `finish` drives it."""

@@ -181,7 +181,7 @@ class RecentHeads:
             return [one for one in self._lines[line] if not one.is_done]
 
     def _get_process_lock(self) -> Lock:
-        """Return the lock; a forked child starts empty, without its parent's threads."""
+        """A forked child starts empty, without its parent's threads."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
@@ -377,7 +377,7 @@ class _SharedSwap:
             one.is_done = True
 
     def _list_last_first(self) -> list[tuple[int, PendingAppend]]:
-        """List the last append first, so the swapping thread stays first in the queue."""
+        """The swapping thread stays first in the queue."""
         return list(enumerate(self._wanted))[::-1]
 
 

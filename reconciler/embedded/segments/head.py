@@ -250,7 +250,7 @@ def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
-    """Return the bounds of a topic's partitions, or of the partitions `only`."""
+    """Return the bounds of all partitions, or of `only`."""
     bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), UNWRITTEN_BOUNDS)
     heads = read_trimmed_heads(store, topic_id, only)
     return {

@@ -319,7 +319,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def select_range(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return a batch's records of a range; the batch must be in offset order."""
+    """Return records of a range; the batch must be in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)

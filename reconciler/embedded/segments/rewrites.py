@@ -77,7 +77,7 @@ class RunReplacer:
     def __init__(
         self, store: ObjectStore, paged: PagedEntries, floor: int, replacements: Iterable[Replacement]
     ) -> None:
-        """Match the replacements; drop entries that end below `floor`."""
+        """Drop entries that end below `floor`."""
         self._store = store
         self._floor = floor
         self._runs: dict[Replacement, list[Entry]] = {one: [] for one in replacements}

@@ -55,7 +55,7 @@ class OpenSegment:
     def __init__(
         self, machine: MachineCache, part_range: PartRange, on_step: Callable[[], None] = lambda: None
     ) -> None:
-        """Open a segment; `on_step` is called before each wait for a chunk."""
+        """`on_step` is called before each wait for a chunk."""
         self.part_range = part_range
         self._machine = machine
         self._on_step = on_step
@@ -175,7 +175,7 @@ class OpenSegment:
         return self._machine.cache.get_whole_object(self._build_index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Return the index, or the footer if the index is missing or invalid."""
+        """Return the footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(build_index_key(key))
         if stored is not None and _is_footer(stored.body):

@@ -251,7 +251,7 @@ class _FolderCheck:
     known: _KnownLocations
 
     def __call__(self, folder: _PartitionFolder) -> _FolderResult | None:
-        """Check a folder; return `None` during an operation on its topic."""
+        """Return `None` during an operation on its topic."""
         if folder.location in self.known.busy:
             return None
         return retry_if_missing(lambda: self._check_folder(folder))

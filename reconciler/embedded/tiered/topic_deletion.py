@@ -90,7 +90,7 @@ def raise_first_error(failed: Mapping[str, Failure]) -> None:
 
 
 def iter_topic_heads(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield topic id and partition of topics' heads."""
+    """Yield topic id and partition."""
     wanted = set(topic_ids)
     listings: list[str | None] = [None] if len(wanted) > _MAX_LISTINGS else [*sorted(wanted)]
     for of_topic in listings:

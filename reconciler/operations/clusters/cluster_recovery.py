@@ -37,9 +37,9 @@ def recover_cluster(
     confirm: Callable[[], bool],
     tell: Callable[[str], None],
 ) -> RecoveredCluster:
-    """Let the platform of an empty cluster recover what a lost one left in its bucket, or follow such a recovery.
+    """Recover in an empty cluster what a lost one left in its bucket, or follow such a recovery.
 
-    `tell` receives each stage. The lease is held until the end, so that no apply creates topics in between.
+    `tell` receives each stage. The lease is held until the end, so that no apply creates topics.
     """
     site = emergency.open_site()
     provider = site.providers[name]

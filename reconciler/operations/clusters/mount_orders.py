@@ -115,7 +115,7 @@ def migrate_topics(
 
 
 def _list_detached_topics(site: Site, topics: Collection[Address]) -> Mapping[tuple[str, str], Address]:
-    """Return original addresses by cluster and location of the detached topics of the clusters of `topics`."""
+    """Return original addresses by cluster and location, on the clusters of `topics`."""
     return {
         (cluster, register.location): address_of("topic", cluster, register.full_name)
         for cluster in {cluster_of(topic) or "" for topic in topics}

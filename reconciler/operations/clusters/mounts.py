@@ -386,7 +386,7 @@ def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def replace_cluster_ids_with_names(site: Site, text: str) -> str:
-    """Replace the ids of reachable clusters in a message by names."""
+    """Replace the ids of reachable clusters."""
     if not _CLUSTER_ID.search(text):
         return text
     names = read_cluster_names(site, site.clusters)

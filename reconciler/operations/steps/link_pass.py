@@ -160,7 +160,7 @@ class GroupOffsetCache:
     def read_link_groups(
         self, cluster: str, spec: MirrorLinkSpec, above: SyncsByJobs
     ) -> tuple[dict[str, GroupOffsets], dict[str, ReconcilerError]]:
-        """Return offsets of a link's groups, and errors by group."""
+        """Return offsets and errors by group."""
         versions, refused = _read_group_versions(above, spec)
         news = [name for name, version in versions.items() if self._known.get((cluster, name), ("",))[0] != version]
         if news:

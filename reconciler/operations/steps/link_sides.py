@@ -116,7 +116,7 @@ class LinkView:
 
     @cached_property
     def source_identity(self) -> ClusterIdentity | ReconcilerError | None:
-        """Identity of the source cluster, or the error; `None` if the cluster does not exist."""
+        """Identity of the source, or the error; `None` if the cluster does not exist."""
         try:
             return self.source.identify()
         except ReconcilerError as error:

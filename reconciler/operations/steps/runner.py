@@ -377,7 +377,7 @@ class EmergencyRun(SiteOptions):
     def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Run the actions that `decide` returns; return errors by action id."""
+        """Run what `decide` returns; return errors by action id."""
 
         def decide_now(basis: DecisionBasis) -> RunWork:
             actions = () if basis.is_second_round else tuple(decide(None if self.no_state else basis.snapshot))

@@ -131,7 +131,7 @@ class Trust:
         )
 
     def _find_file_in_base(self, file: Path) -> Path:
-        """Return the file in the base; a file outside the repository is the same in both."""
+        """A file outside the repository is the same in both."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay

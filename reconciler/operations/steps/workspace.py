@@ -422,7 +422,7 @@ def _list_filter_namespaces(link: MirrorLink) -> Iterator[Address]:
 
 
 def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
-    """Return a location's store settings. Relative folders start at `folder`."""
+    """Return store settings. Relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
     ).resolve_path(folder)

@@ -194,7 +194,7 @@ def _check_default_replicas(situation: Situation, wanted: WantedResource, cluste
 def find_property_problems(
     wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]
 ) -> Iterator[PlanFinding]:
-    """Yield problems of a cluster's declared properties. `known` are the properties of its platform."""
+    """Yield problems of a cluster's declared properties. `known` are those of its platform."""
     if not known:
         return
     properties = cluster.spec.properties

@@ -137,7 +137,7 @@ def measure_source(
 
 
 def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
-    """Return the offsets that become unreadable if a mounted topic's remote objects are deleted; empty if unknown."""
+    """Return the offsets that become unreadable without a mounted topic's remote objects; empty if unknown."""
     if source.recoverable is None:
         return ()
     ends = {number: (start, stop) for number, (start, stop) in source.recoverable.ends.items() if start < stop}

@@ -336,7 +336,7 @@ def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Build the action for a verb on the observed mirror `seen`. `mirror` is declared."""
+    """Build the action for a verb. `mirror` is declared, `seen` observed."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -601,7 +601,7 @@ def decide_released_topic(sides: AddressView, stopped: Observed, situation: Situ
 
 
 def is_still_declared_mirror(topic: Address, situation: Situation) -> bool:
-    """Return whether a topic is a former mirror that its link still declares as a mirror."""
+    """Return whether a former mirror is still declared as a mirror."""
     entry = situation.desired_mirrors.get(as_mirror(topic))
     return entry is not None and (entry.state not in COPYING or find_way_to_role(entry, situation) is not None)
 

@@ -109,7 +109,7 @@ def describe_other_topic(sides: AddressView) -> tuple[str, str]:
 
 
 def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Keep the record of a topic that a command mounted under another name or on another cluster."""
+    """Keep the record of a topic that a command mounted elsewhere."""
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
     back = format_mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
@@ -335,7 +335,7 @@ def _plan_mount_transition(
     situation: Situation,
     running: str | None = None,
 ) -> Transition:
-    """Return a mount or unmount; `running` is the state of a migration that it continues."""
+    """`running` is the state of a migration that it continues."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
     parameters: dict[str, Value] = {"source": location}

@@ -551,7 +551,7 @@ def _is_changing_topic(action: Action) -> bool:
 
 
 def find_unmounted_topic(action: Action) -> Address | None:
-    """Return the topic that an action unmounts, or `None`."""
+    """Return the unmounted topic, or `None`."""
     if isinstance(action, Transition) and action.machine == UNMOUNT.name and isinstance(action.after, Mounting):
         return get_mounted_topic(action.after)
     return None

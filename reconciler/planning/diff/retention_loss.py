@@ -191,7 +191,7 @@ def compute_loss(
 
 
 def parse_config_key(path: str) -> str:
-    """Return the config key in the path of a config or cluster property."""
+    """Return the key of a config or cluster property."""
     if path.startswith(PROPERTIES):
         return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
     return path.removeprefix(CONFIGS)

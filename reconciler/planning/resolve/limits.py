@@ -228,7 +228,7 @@ def find_named(name: str, known: Mapping[str, ConfigKey], likeness: float = LIKE
 
 
 def read_storage_mode(declared: Mapping[str, str], capabilities: Capabilities, seen: Observed | None) -> str:
-    """Return the storage mode of a topic: declared, otherwise its own or the default of the cluster."""
+    """Return a topic's storage mode: declared, otherwise its own or the cluster's default."""
     live = capabilities.defaults if seen is None else seen.topic.initial
     own = {} if seen is None else read_own_configs(seen.resource)
     configs = {**live, **own, **declared}
@@ -243,7 +243,7 @@ def can_set(key: str, mode: str, capabilities: Capabilities) -> bool:
 
 
 def can_reset(key: str, mode: str, capabilities: Capabilities) -> bool:
-    """Return whether a config of a topic in a storage mode can be reset to its default."""
+    """Return whether a topic in a storage mode can reset a config."""
     known = capabilities.configs.get(key)
     return known is None or (not known.is_permanent and can_set(key, mode, capabilities))
 

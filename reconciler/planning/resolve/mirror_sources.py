@@ -70,7 +70,7 @@ def drop_command_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def mark_commanded_role(last: Recorded, role: str) -> Recorded:
-    """Return a mirror's record, with a mark that a command changed its role to `role`."""
+    """Return a record with a mark that a command changed its role to `role`."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last

@@ -131,7 +131,7 @@ def _are_equal_configs(left: Mapping[str, str], right: Mapping[str, str]) -> boo
 def _wait_until_empty(
     find_remaining: Callable[[Sequence[str]], list[str]], names: Sequence[str], problem: str, noun: str
 ) -> None:
-    """Wait until `find_remaining` returns no names. Each name that disappears extends the deadline."""
+    """Each name that disappears extends the deadline."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = find_remaining(names) if names else []
     while left:

@@ -331,7 +331,7 @@ class KafkaClient:
         return by_name
 
     def close(self) -> None:
-        """Close the connection; the next call opens it again."""
+        """Close the connection until the next call."""
         with self._opening:
             if self._admin is not None:
                 self._admin.close()

@@ -253,7 +253,6 @@ class _ResponseParser:
     def __init__(self, buffer: bytes) -> None:
         self._buffer, self._at = buffer, 0
         self._previous: list[_ParsedConfig] = []
-        """Configs of the previous topic."""
         self._last_configs: tuple[bytes, Mapping[str, ConfigState]] = (b"", {})
 
     def read_results(self) -> Iterator[ConfigDescription]:

@@ -48,7 +48,7 @@ class KafkaGroups:
         return group if ":" not in group or group in self._read_states() else self.naming.to_physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return a group's offsets, lag, and whether it has members."""
+        """Return a group; it is reading if it has members."""
         states = self._read_states()
         group = self._find_broker_name(group, states)
         if group not in states:
@@ -57,7 +57,7 @@ class KafkaGroups:
         return self._build_group(group, states[group], self._build_rows(committed, committed))
 
     def list_for_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return a topic's groups with their offsets in it."""
+        """Return a topic's groups."""
         places, states = self._list_partitions(full_name), self._read_states()
         if len(states) > _MAX_GROUPS:
             return None
@@ -126,7 +126,7 @@ class KafkaGroups:
     def plan_reset(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return the offset changes that a reset would make."""
+        """Return what a reset would change."""
         group = self._find_broker_name(group)
         states = self._read_states()
         _check_not_share(group, states)

@@ -97,7 +97,7 @@ class LedgerReader:
             self._consumer.unassign()
 
     def close(self) -> None:
-        """Close the connection; the next read opens it again."""
+        """Close the connection until the next read."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -444,7 +444,7 @@ class Ledger:
         raise RetryableError(message, hint="Run the same command again.")
 
     def close(self) -> None:
-        """Close the connections; the next call opens them again."""
+        """Close the connections until the next call."""
         with self._write_lock, self._read_lock:
             self._writers.clear()
             for known in self._reads.values():

@@ -75,7 +75,7 @@ def is_sealed(own: Mapping[str, str | None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A topic's seal: two configs with which brokers reject all records. Stores the values before."""
+    """A topic's seal: two configs with which brokers reject all records."""
 
     topic: str
     own: Mapping[str, str | None]

@@ -413,7 +413,7 @@ class KafkaMoves:
         self.seals.remove_seal(topic_id)
 
     def remove_copied_topic_entries(self, topic_ids: Iterable[str]) -> None:
-        """Remove the ledger entries of copied, deleted topics."""
+        """Remove the entries of deleted topics."""
         entries = self.ledger.read(COPIED_TOPIC, PROGRESS, MAP, REKEYED)
         gone = {(COPIED_TOPIC, topic_id) for topic_id in topic_ids if (COPIED_TOPIC, topic_id) in entries}
         seals = [seal_key(str(key[1])) for key in sorted(gone)]

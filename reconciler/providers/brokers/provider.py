@@ -271,9 +271,7 @@ def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> Re
 @dataclass(frozen=True, slots=True)
 class _LedgerContents:
     links: Entries = field(default_factory=dict)
-    """Links and mirrors."""
     sealed: Mapping[str, Seal] = field(default_factory=dict)
-    """Seals by topic."""
     filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Configs after filling, by topic being filled."""
     owners: Owners | None = None
@@ -303,7 +301,7 @@ class BrokersProvider(ABC):
 
     @abstractmethod
     def _read_capabilities(self) -> Capabilities:
-        """Read the capabilities from the cluster."""
+        """Read them from the cluster."""
 
     def _list_declared_topics(self) -> list[str]:
         addresses = (address for address in sorted(self._known) if cluster_of(address) == self._client.name)
@@ -315,7 +313,7 @@ class BrokersProvider(ABC):
         return ClusterIdentity(self._client.dialect.platform, self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster, its namespaces and its topics. Reuses the facts that `identify` has read."""
+        """Return the cluster's resources. Reuses the facts that `identify` has read."""
         look, self._look = self._look, ClusterFacts(self._client)
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
@@ -358,7 +356,7 @@ class BrokersProvider(ABC):
         return change_cluster(self._client, action, may_go_on)
 
     def _read_native_links(self, topics: Mapping[str, TopicMetadata]) -> Entries:  # noqa: ARG002 - Kafka has none
-        """Return links and mirrors that the platform itself copies; `topics` are those of the brokers."""
+        """Return links that the platform itself copies; `topics` are those of the brokers."""
         return {}
 
     def _apply_links(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
@@ -378,7 +376,7 @@ class BrokersProvider(ABC):
         return inventory
 
     def list_unplaced_rules(self) -> Sequence[AccessBinding]:
-        """Return access rules that belong to no topic or known namespace."""
+        """Return access rules of no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.read_topics().keys()
         entries = self._read_visible_ledger() if LEDGER in topics else None
@@ -548,7 +546,7 @@ class BrokersProvider(ABC):
         )
 
     def learn_names(self, addresses: Iterable[Address]) -> None:
-        """Add addresses, whose namespaces determine how flat names are read."""
+        """Add addresses, whose namespaces split flat names."""
         name = self._declared.metadata.name
         own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}
         with self._learning:
@@ -700,7 +698,7 @@ class BrokersProvider(ABC):
         return replace(owners, lineages_by_key=what)
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Record owners in the ledger; return the resources that other workspaces own."""
+        """Record owners in the ledger."""
         from reconciler.providers.brokers.ledger import record_owners
 
         ours = {self._to_broker_key(key): key for key in (*change.take, *change.keep)}

@@ -23,7 +23,7 @@ class Dialect:
     tells_own: bool
     """Whether config sources show which values were set. Otherwise set values may be reported as defaults."""
     replication: Literal["reassignment", "config"]
-    """How the number of replicas changes: by reassignment, or by the config `replication.factor`."""
+    """How the number of replicas changes; `config` is `replication.factor`."""
     records_at_once: int | None
     """Limit of metadata records per request; `None` means no limit."""
     config_names: Mapping[str, str] = field(default_factory=dict)

@@ -309,7 +309,7 @@ def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]
 def begin_recovery(
     draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str
 ) -> str:
-    """Create the topic that a recovery fills, if missing, and return its id."""
+    """Create the topic to fill, if missing; return its id."""
     if isinstance(source, UserError):
         raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)

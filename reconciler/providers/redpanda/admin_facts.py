@@ -70,7 +70,7 @@ class AdminFacts:
 
     @cached_property
     def config_status(self) -> Sequence[NodeConfig]:
-        """Version of the properties that each broker has applied."""
+        """Version of the properties on each broker."""
         return self.admin.list_node_configs()
 
     @cached_property

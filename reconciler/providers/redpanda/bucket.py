@@ -27,7 +27,7 @@ _UNSEEN_S: Final = 5.0
 
 
 def find_recovered(actions: Iterable[ControlAction]) -> dict[str, Topic]:
-    """Return the topics that are created from object storage, by action id."""
+    """Return topics to create from object storage, by action id."""
     return {
         action.id: action.after
         for action in actions
@@ -75,11 +75,11 @@ class ClusterRecovery:
         return self.admin.read_recovery()[0] not in {_INACTIVE, _FAILED}
 
     def has_failed(self) -> bool:
-        """Return whether the last recovery failed, so that the cluster may have a part of its topics."""
+        """Return whether the last recovery failed, so that some topics may exist."""
         return self.admin.read_recovery()[0] == _FAILED
 
     def start(self, cluster_id: str | None) -> None:
-        """Start the recovery, by default of the last cluster that the bucket has. Returns before its end."""
+        """Start the recovery, by default of the bucket's last cluster. Returns before its end."""
         self.admin.start_recovery(None if cluster_id is None else cluster_id.removeprefix(ID_PREFIX))
 
     def follow(self, tell: Callable[[str], None], wait: Callable[[float], bool]) -> None:

@@ -107,7 +107,6 @@ def read_capabilities(
 
 
 def _select_defaults(listed: Mapping[str, ConfigState], configs: Mapping[str, ConfigKey]) -> dict[str, str]:
-    """Return the values that one topic inherits from its cluster."""
     return {
         key: str(canonicalize_field(CONFIGS + key, state.value, configs))
         for key, state in listed.items()
@@ -116,10 +115,7 @@ def _select_defaults(listed: Mapping[str, ConfigState], configs: Mapping[str, Co
 
 
 def _choose_mirrors(admin: AdminFacts, has_job_links: Callable[[], bool]) -> tuple[MirrorSupport, Mapping[str, str]]:
-    """Return who copies mirrors, and what is missing for shadow links.
-
-    Jobs copy them while shadow links are switched off, or if the cluster already has links that jobs copy.
-    """
+    """Choose jobs while shadow links are switched off, or if the cluster already has links that jobs copy."""
     why = admin.explain_missing_shadow_links()
     may_be_native = why is None or admin.wants_shadow_links or admin.outage is not None
     if not may_be_native or has_job_links():
@@ -128,7 +124,7 @@ def _choose_mirrors(admin: AdminFacts, has_job_links: Callable[[], bool]) -> tup
 
 
 def _read_defaults(properties: Mapping[str, Any], configs: Mapping[str, ConfigKey]) -> Iterator[tuple[str, str]]:
-    """Yield the default of each topic config that a cluster property determines; null is unlimited."""
+    """Yield the defaults that cluster properties determine; null is unlimited."""
     for key, names in PROPERTY_OF.items():
         name = next((name for name in names if name in properties), None)
         if name is None or key not in configs or (properties[name] is None and configs[key].minimum != -1):

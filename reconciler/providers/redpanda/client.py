@@ -108,7 +108,7 @@ class AdminClient:
         return properties if isinstance(properties, dict) else {}
 
     def list_node_configs(self) -> Sequence[NodeConfig]:
-        """Return the version of the properties that each broker has applied."""
+        """Return the version of the properties on each broker."""
         return [
             NodeConfig(entry["node_id"], int(entry.get("config_version", -1)), bool(entry.get("restart")))
             for entry in _rows(self._get("/v1/cluster_config/status"), "node_id")
@@ -128,7 +128,7 @@ class AdminClient:
         return _object(self._get(f"/v1/cloud_storage/status/{topic}/{partition}"))
 
     def start_recovery(self, cluster_uuid: str | None) -> None:
-        """Start the recovery of the whole cluster, by default of the last one that its bucket has. Not repeatable.
+        """Start the recovery of the whole cluster, by default of the bucket's last one. Not repeatable.
 
         Raises:
             UnansweredError: It may have begun.
@@ -234,7 +234,7 @@ _LOGIN_HINT: Final = (
 
 
 def _make_login(connection: RedpandaConnection, edge: Edge, where: str) -> HttpLogin:
-    """Return the login of the Admin API: its own if declared, otherwise the user and certificates of the brokers."""
+    """Use its own login if declared, otherwise the user and certificates of the brokers."""
     token = None if connection.admin is None else connection.admin.token
     login = connection.security if connection.admin is None else connection.admin
     where = f"{where}.{'security' if connection.admin is None else 'admin'}"
@@ -301,7 +301,7 @@ _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def _build_refusal(answer: HttpAnswer, doing: str) -> ReconcilerError:
-    """Return the error for a refused request; `doing` completes "cannot …"."""
+    """`doing` completes "cannot …"."""
     theirs = answer.message
     for part, (ours, hint) in _MEANINGS.items():
         if part in theirs:
@@ -353,5 +353,5 @@ def _object(content: Any) -> Mapping[str, Any]:
 
 
 def _rows(content: Any, key: str) -> list[dict[str, Any]]:
-    """Return the objects of a list that have a key; other items are skipped, because newer versions may add them."""
+    """Skip items without the key, because newer versions may add them."""
     return [row for row in content if isinstance(row, dict) and key in row] if isinstance(content, list) else []

@@ -63,11 +63,11 @@ class LinkOptions:
     cluster: str
     naming: ClusterNaming
     mirrors: Collection[str]
-    """Full names of mirrors on this cluster that are declared or recorded one by one."""
+    """Full names of this cluster's mirrors declared or recorded one by one."""
     edge: Edge
 
     def build(self, spec: MirrorLinkSpec, *, entries: Sequence[Json] = ()) -> dict[str, Any]:
-        """Return a link's options with the credentials of its source; `entries` are filters of single topics."""
+        """Return a link's options with its source's credentials; `entries` are filters of single topics."""
         making, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
         is_making, is_syncing = making is not None and making.enabled, groups is not None and groups.enabled
         filters = (
@@ -98,7 +98,7 @@ class LinkOptions:
         }
 
     def to_declared(self, configurations: Json, synced: Iterable[str]) -> dict[str, Any]:
-        """Return the fields of a MirrorLink for a link's options; `synced` are the configs that it syncs."""
+        """Return a MirrorLink's fields for a link's options; `synced` are the configs that it syncs."""
         metadata = configurations.get(TOPICS) or {}
         interval_ms = _milliseconds(metadata.get("interval"))
         spec: dict[str, Any] = {
@@ -135,7 +135,7 @@ class LinkOptions:
         ]
 
     def change(self, current: Json, wanted: Json, changes: Iterable[Change]) -> dict[str, dict[str, Any]]:
-        """Return the groups of options to write: the current ones, with the changed fields as in `wanted`.
+        """Return the groups of options to write: current ones, with changed fields as in `wanted`.
 
         A group is written whole, because a field mask that names a list appends to it. Unknown options stay.
         """
@@ -154,12 +154,12 @@ class LinkOptions:
         return groups
 
     def read_interval_s(self, configurations: Json) -> float:
-        """Return the seconds after which a link looks for topics again."""
+        """Return the seconds between a link's searches for topics."""
         metadata = configurations.get(TOPICS) or {}
         return (_milliseconds(metadata.get("effectiveInterval") or metadata.get("interval")) or METADATA_MS) / 1000
 
     def _find_source(self, client: Json) -> str:
-        """Return the declared cluster that has the link's source, by its id or by a common address."""
+        """Return the declared cluster with the source's id or a common address."""
         servers, cluster_id = {*(client.get("bootstrapServers") or ())}, client.get("sourceClusterId")
         for name, cluster in sorted(self.edge.clusters.items()):
             connection = cluster.spec.connection
@@ -278,7 +278,7 @@ def _parse_name_filter(row: Json, name: str) -> dict[str, str]:
 
 
 def _unify_pattern(pattern: object) -> str:
-    """Return one of two names of a pattern by prefix."""
+    """Return one name for both names of a prefix pattern."""
     return _PATTERNS["prefixed"] if str(pattern) == "PATTERN_TYPE_PREFIXED" else str(pattern)
 
 

@@ -1,4 +1,4 @@
-"""Mounts and unmounts that Redpanda carries out as migrations: one for topics that belong together.
+"""Mounts and unmounts by Redpanda's migrations: one for topics that belong together.
 
 Redpanda removes a finished migration, so an unknown id means success; a cancelled one stays until it is deleted. If a
 response is lost, topics are compared: its migration cannot be told apart from those of other clients.
@@ -54,10 +54,10 @@ ID_PREFIX: Final = "redpanda."
 _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 _POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
 _MOUNT_LIMIT_S: Final = 600.0
-"""A mount of something that does not exist is retried by the cluster for ever."""
+"""The cluster retries a mount of a missing topic for ever."""
 _CANCEL_LIMIT_S: Final = 60.0
 _METADATA_LIMIT_S: Final = 10.0
-"""Longest time that brokers may show outdated metadata after a migration has ended."""
+"""Longest time that brokers may show outdated metadata after a migration."""
 _ATTEMPTS: Final = 3
 """Limit of requests whose answers are lost."""
 
@@ -69,13 +69,13 @@ class TopicMove:
     id: str
     """Id of its action."""
     name: str
-    """Name of the topic on the brokers."""
+    """Name on the brokers."""
     source: str
     """Location of a topic to mount."""
     is_mount: bool
     timeout_s: float | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Configs that the file of a mounted topic declares."""
+    """Declared configs of a mounted topic."""
     task: int | None = None
     """Id of its migration; `None` before it begins."""
     location: str | None = None
@@ -85,7 +85,7 @@ class TopicMove:
 
     @property
     def limit_s(self) -> float | None:
-        """Longest time of its migration; `None` if there is no limit."""
+        """Longest time of its migration; `None` without a limit."""
         return _MOUNT_LIMIT_S if self.timeout_s is None and self.is_mount else self.timeout_s
 
     @property
@@ -161,7 +161,7 @@ class TopicMover:
             move.location = named[0] if len(named) == 1 else None
 
     def _begin(self, moves: Sequence[TopicMove]) -> None:
-        """Start migrations for the moves that need one. After a lost response, check what it started."""
+        """After a lost response, check what it started."""
         tries = Tries(_POLLS, attempts=_ATTEMPTS)
         while missing := self._find_missing(moves):
             mounts, unmounts = ([move for move in missing if move.is_mount is is_mount] for is_mount in (True, False))
@@ -205,7 +205,7 @@ class TopicMover:
     def _begin_together(self, moves: Sequence[TopicMove]) -> UnansweredError | None:
         """Start one migration; return the error if its response was lost.
 
-        If the cluster refuses it, each topic gets its own migration, so that a refused topic does not block the others.
+        If the cluster refuses it, each topic gets its own, so that a refused topic does not block others.
         """
         if not moves:
             return None
@@ -228,7 +228,7 @@ class TopicMover:
         return None
 
     def _wait(self, moves: Sequence[TopicMove]) -> None:
-        """Wait until all migrations have ended, with one list for all in each round."""
+        """Each round sends one list for all migrations."""
         began, tries = self.clock(), Tries(_POLLS)
         while running := _group_by_task(moves):
             self.may_go_on()
@@ -254,7 +254,7 @@ class TopicMover:
                 tries.wait()
 
     def _check_ended(self, moves: Sequence[TopicMove]) -> None:
-        """Mark moves whose migration is gone as ended; fail those whose topic still contradicts that after 10 s."""
+        """Mark moves without a migration as ended; fail those whose topic contradicts that after 10 s."""
         tries = Tries(_POLLS, within_s=_METADATA_LIMIT_S)
         while unfulfilled := self._list_unfulfilled(moves):
             if tries.has_ended:
@@ -268,12 +268,12 @@ class TopicMover:
                 move.error = UserError(f"the migration of topic {move.name} has ended, and {now}", hint=hint)
 
     def _list_unfulfilled(self, moves: Sequence[TopicMove]) -> Sequence[TopicMove]:
-        """Return the moves whose topic is missing after a mount, or exists after an unmount."""
+        """Return moves whose topic is missing after a mount, or exists after an unmount."""
         present = self._list_present([move.name for move in moves])
         return [move for move in moves if (move.name in present) is not move.is_mount]
 
     def _give_up(self, moves: Sequence[TopicMove], number: int, state: str, after_s: float) -> None:
-        """Cancel a migration that takes too long, wait until it is cancelled, and delete its record."""
+        """Cancel a slow migration, wait for that, and delete its record."""
         message = f"migration {number} was still {state} after {after_s:.0f} s"
         hint = "See that the topic is in this cluster's object storage: reconciler mount list. Then apply again."
         if state == MigrationState.PLANNED:  # It cannot be cancelled, and has done nothing.
@@ -314,7 +314,7 @@ class TopicMover:
 
 
 def _cancel(admin: AdminClient, number: int, state: str, may_go_on: Callable[[], None]) -> bool:
-    """Cancel a migration that is in a state; return whether it ended within a minute."""
+    """Cancel a migration; return whether it ended within a minute."""
     if state != MigrationState.CANCELING:
         may_go_on()
         admin.request_action(number, "cancel")
@@ -398,7 +398,7 @@ class RedpandaMigrations:
         return self._to_migration(self.admin.read_task(migration) or replace(task, state=MigrationState.GONE))
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return mounts over existing topics, and topics that are in another migration."""
+        """Return mounts over existing topics, and topics in other migrations."""
         names = {self.naming.to_physical(full_name): full_name for full_name in topics}
         busy = {name for task in self.admin.list_tasks() if is_in_progress(task.state) for name in task.topics}
         present = self.client.read_topics(names) if direction == "inbound" else {}
@@ -412,7 +412,7 @@ class RedpandaMigrations:
         return obstacles
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
-        """Mount or unmount topics by one migration, and wait for its end. Preparing one for later is refused."""
+        """Run one migration to its end. Preparing one for later is refused."""
         if request.phase != "whole":
             message = f"cluster {self.client.name}: a Redpanda cluster mounts and unmounts in one go"
             raise UserError(message, hint="Leave out --prepare and --finish.")
@@ -430,7 +430,7 @@ class RedpandaMigrations:
             raise failed[0].error
 
     def list_detached_topics(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
-        """Yield the mountable topics; their sizes and offsets are unknown."""
+        """Yield the mountable topics."""
         for topic in _list_mountable_topics(self.admin, self.naming):
             yield topic.location, topic
 
@@ -478,12 +478,12 @@ class RedpandaArchives:
         topics: Mapping[TopicAddress, str | None],
         replicas: Mapping[TopicAddress, str] = NO_REPLICAS,  # noqa: ARG002 - none are declared by a location
     ) -> Recoveries:
-        """Return unknown contents by the names of topics: reconciler cannot read the objects of Redpanda."""
+        """Return unknown contents by names: reconciler cannot read the objects of Redpanda."""
         names = {topic: full_name_of(topic) for topic, location in topics.items() if location is None}
         return {topic: RecoverableTopic(name, name, 0, is_content_unknown=True) for topic, name in names.items()}
 
     def read_stored_cluster(self, cluster_id: str | None = None) -> StoredCluster | None:  # noqa: ARG002 - as above
-        """Return `None`: reconciler cannot read the objects of Redpanda."""
+        """Return `None`, as objects cannot be read."""
         return None
 
     def list_mountable_topics(self) -> Sequence[MountableTopic]:
@@ -492,10 +492,7 @@ class RedpandaArchives:
 
 
 def _list_mountable_topics(admin: AdminClient, naming: ClusterNaming) -> Sequence[MountableTopic]:
-    """Return the mountable topics, the newest first; sizes are unknown.
-
-    The owner is this cluster if it created the topic, otherwise unknown: Redpanda does not report it.
-    """
+    """Return this cluster as the owner of topics that it created; Redpanda reports no other owner."""
     entries = sorted(admin.list_mountable(), key=lambda entry: _read_revision(entry.location), reverse=True)
     own = admin.read_uuid() if entries else ""
     return [_to_mountable_topic(entry, naming, own) for entry in entries]
@@ -514,7 +511,7 @@ def add_mountings(
     cluster: str,
     is_wanted: Callable[[str], bool] | None,
 ) -> dict[Address, Observed]:
-    """Return an inventory with the mounts and unmounts in progress; their topics are marked as migrating."""
+    """Add the mounts and unmounts in progress, and mark their topics as migrating."""
     overlaid = dict(inventory)
     for task in tasks:
         if not is_in_progress(task.state):

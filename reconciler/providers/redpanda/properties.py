@@ -70,7 +70,7 @@ def format_property(value: object) -> str:
 
 
 def _to_json(value: object, entry: Mapping[str, Any]) -> object:
-    """Return a value in the type of the schema; a value of another type is sent as text, which the cluster rejects."""
+    """Return a value in the schema's type; others are sent as text, which the cluster rejects."""
     text = str(value)
     if entry.get("type") in {"boolean", "integer", "number", "array"}:
         try:

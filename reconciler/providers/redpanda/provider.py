@@ -75,7 +75,7 @@ class RedpandaProvider(BrokersProvider):
     def apply(
         self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
     ) -> Iterator[Outcome]:
-        """Apply a batch: mounts and unmounts by the Admin API, the rest by the brokers."""
+        """Apply mounts and unmounts by the Admin API, the rest by the brokers."""
         moves, others = split_moves(actions, self._naming)
         try:
             if others:
@@ -148,7 +148,7 @@ class RedpandaProvider(BrokersProvider):
         return add_mountings(inventory, tasks, self._naming, self._admin.name, is_wanted)
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Measure as all brokers do; tiered topics take one request to the Admin API for each partition."""
+        """Measure as all brokers do; tiered topics take one more request for each partition."""
         measures = super().measure_topics(addresses, cuts)
         return self._open_storage().add_to_measures(measures, self._name_topics(measures)) if measures else measures
 
@@ -186,7 +186,7 @@ class RedpandaProvider(BrokersProvider):
         return is_there and bool(parse_states(self._read_visible_ledger() or {}).links)
 
     def _sample_configs(self) -> Mapping[str, ConfigState]:
-        """Return the configs that brokers report for one of the topics; empty if there is none."""
+        """Return what brokers report for one topic; empty without topics."""
         names = [name for name, topic in self._client.read_topics().items() if not topic.error][:1]
         for _, configs in self._client.read_configs(names) if names else ():
             if not isinstance(configs, int):

@@ -39,7 +39,7 @@ _POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
 _FAILOVER_LIMIT_S: Final = 120.0
 """Longest time without any topic that is failed over."""
 _CREATION_ROUNDS: Final = 3
-"""How many of its intervals a link gets to create the topics of new filters."""
+"""Intervals that a link gets to create the topics of new filters."""
 _ACTIVE: Final = "ACTIVE"
 _PROMOTED: Final = {"FAILED_OVER": FAILOVER, "PROMOTED": "promote"}
 _ENDING: Final = frozenset({"FAILING_OVER", "PROMOTING"})
@@ -101,13 +101,13 @@ class ShadowLink:
         )
 
     def explain_tasks(self) -> str:
-        """Return text that ends a sentence with what tasks report; empty if all are active."""
+        """Return a sentence's end with what tasks report; empty if all are active."""
         reasons = "; ".join(f"{name}: {trouble.message}" for name, trouble in self.tasks.items())
         return f": {reasons}" if reasons else ""
 
 
 def _parse_tasks(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Trouble]]:
-    """Yield the tasks that are not active; several brokers may run one task."""
+    """Yield tasks that are not active; several brokers may run one."""
     for row in rows:
         name, state = str(row.get("name", "")), str(row.get("state", "")).removeprefix("TASK_STATE_")
         if state not in _IDLE_TASKS:
@@ -129,7 +129,7 @@ class ShadowReader:
 
     @contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
-        """Turn errors of parsing into those of an answer that has an unknown form."""
+        """Translate errors of parsing; `what` names their object."""
         try:
             yield
         except (AttributeError, TypeError, ValueError) as error:
@@ -141,7 +141,7 @@ class ShadowReader:
             ) from error
 
     def read_entries(self, topics: Mapping[str, TopicMetadata]) -> Entries:
-        """Return links and mirrors in the form of the ledger. `topics` are those of the brokers, by name."""
+        """Return links and mirrors as the ledger does. `topics` are those of the brokers, by name."""
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
         for link in self.list_links():
             with self._refusing(f"shadow link {link.name}"):
@@ -358,7 +358,7 @@ class ShadowBatch:
         return link.uid
 
     def _update(self, name: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write groups of options; a field mask leaves the other groups alone."""
+        """Write these groups only, by a field mask."""
         mask = ",".join(f"configurations.{group}" for group in sorted(groups))
         self._call("UpdateShadowLink", {"shadowLink": {"name": name, "configurations": groups}, "updateMask": mask})
 
@@ -379,7 +379,7 @@ class ShadowBatch:
         self._update(link.name, {TOPICS: {**(link.configurations.get(TOPICS) or {}), FILTERS: filters}})
 
     def _delete_mirror(self, action: Delete, mirror: MirrorTopic) -> None:
-        """Fail a topic over, which ends its copying, and delete it."""
+        """Delete a topic after a failover, which ends its copying."""
         name, link = self._naming.to_physical(mirror.name), self._find_link(mirror.link)
         filters = [] if link is None else self._options.read_filters(link.configurations)
         if link is not None and (own := build_literal_filter(name)) in filters:
@@ -399,7 +399,7 @@ class ShadowBatch:
             raise outcome
 
     def _create_mirrors(self, link_name: str, actions: Sequence[Create]) -> None:
-        """Add the topics to the filters of their link, and wait until it has created them."""
+        """Add topics to their link's filters, and wait for it to create them."""
         missing = {self._naming.to_physical(full_name_of(action.address)): action for action in actions}
         try:
             link = self._require_link(link_name)
@@ -435,9 +435,9 @@ class ShadowBatch:
         self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in results.items()}
 
     def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
-        """Fail over topics, and wait until each is an ordinary topic or has failed.
+        """Wait until each topic is ordinary or has failed; return its name or the error by action id.
 
-        `actions` are by name; the result is the topic's name, or why it failed, by the action's id.
+        `actions` are by name.
         """
         waiting, requested = dict(actions), set[str]()
         results: dict[str, str | ReconcilerError] = {}
@@ -466,7 +466,7 @@ class ShadowBatch:
     def _advance(
         self, name: str, shadow: tuple[ShadowLink, ShadowTopic] | None, requested: set[str]
     ) -> str | ReconcilerError | None:
-        """Request the failover of a topic once; return the topic's name if it is over, or why it failed."""
+        """Request a failover once; return the topic's name if it is over, or the error."""
         if shadow is None:
             message = f"topic {self._naming.to_full_name(name)} is not a shadow topic"
             return NotFoundError(message, hint="See the mirrors with: reconciler mirror list")

@@ -57,7 +57,7 @@ class PartitionStatus:
         return end if self.local_start is None else min(self.local_start, end)
 
     def estimate_pending_bytes(self, end: int) -> int:
-        """Return the approximate size in bytes of the records that only the disk has."""
+        """Return the approximate bytes of the records that only the disk has."""
         first = self.find_local_start(end)
         uploaded_to = first if self.remote is None else max(first, self.remote.end)
         return self.local.bytes * max(0, end - uploaded_to) // max(1, end - first)
@@ -65,14 +65,14 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TieredStorage:
-    """Reads the storage of tiered topics, with one request to the Admin API for each partition."""
+    """Reads the storage of tiered topics, with one request for each partition."""
 
     facts: AdminFacts
     client: KafkaClient
     now_ms: Callable[[], int]
 
     def add_to_measures(self, measures: Measures, names: Mapping[Address, str]) -> Measures:
-        """Return measures with the tiers of tiered topics. Topics whose status cannot be read are absent.
+        """Add the tiers of tiered topics. Topics with unreadable status are absent.
 
         During an outage of the Admin API, measures stay as brokers report them.
         """
@@ -92,7 +92,7 @@ class TieredStorage:
         return {address: combined[address] for address in measures if address in combined}
 
     def add_to_storages(self, storages: Sequence[TopicStorage], names: Mapping[Address, str]) -> Iterator[TopicStorage]:
-        """Yield storages with the tiers of tiered topics, or why these are unknown."""
+        """Add the tiers of tiered topics, or why these are unknown."""
         modes, left = self._find_modes(list(names.values())), MEASURED_PARTITIONS
         hidden: dict[Address, str] = {}
         tiered = [storage for storage in storages if names[storage.address] in modes]
@@ -125,7 +125,6 @@ class TieredStorage:
                 )
 
     def _find_modes(self, names: Sequence[str]) -> dict[str, Mode]:
-        """Return the tiering mode of each tiered topic, by its configs."""
         modes: dict[str, Mode] = {}
         for name, configs in self.client.read_configs(names, [_WRITE, _READ, STORAGE_MODE]) if names else ():
             if not isinstance(configs, int):

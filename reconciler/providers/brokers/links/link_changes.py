@@ -324,7 +324,7 @@ class MirrorCreation:
     may_go_on: Callable[[], None] = skip_check
 
     def create_mirrors(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link; return topic ids or errors. Existing mirrors do not change."""
+        """Create mirrors; return topic ids or errors. Existing mirrors do not change."""
         results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.read_topics([self.site.naming.to_physical(name) for name in wanted])
         existing = {topic: seen for topic, seen in topics.items() if not seen.error}

@@ -63,7 +63,7 @@ class KafkaSyncs:
         return link_groups.read_group_offsets(self.site, groups)
 
     def list_access_rules(self) -> AccessRules:
-        """Return the access rules of topics and known namespaces."""
+        """Return the rules of topics and known namespaces."""
         return link_groups.read_rules(self.site)
 
     def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
@@ -129,7 +129,7 @@ class KafkaSyncs:
             LinkChanges(self.site).change_mirror(name, mirror.link, lambda entry: replace(entry, source_topic_id=known))
 
     def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Record the troubles of mirrors, with one write per link."""
+        """Record troubles, with one write per link."""
         now_ms = self.site.now_ms()
         links: dict[str, set[str]] = {}
         for topic, mirror in self.site.read_states().mirrors.items():

@@ -270,7 +270,7 @@ def _find_starts(content: bytes, places: Sequence[tuple[int, int]], counts: Sequ
 def _decode_numbers(
     data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Decode the varints at positions `at`; return them and their end positions."""
+    """Decode varints at positions `at`; return them and their ends."""
     byte = data[at].astype(np.int64)
     numbers = byte & 0x7F
     at = at + 1
@@ -291,7 +291,7 @@ def _decode_numbers(
 def _decode_cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Decode length-prefixed bytes at positions `at`; return them and their end positions.
+    """Decode length-prefixed bytes at positions `at`; return them and their ends.
 
     A negative length means null.
     """
@@ -311,7 +311,7 @@ def _decode_cells(
 def _decode_headers(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
-    """Decode headers at positions `at`; return them and their end positions.
+    """Decode headers at positions `at`; return them and their ends.
 
     Each round decodes one header of every record.
     """
