@@ -27,6 +27,8 @@ READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
 
+_LINK_TASKS: Final = ("auto_create", "consumer_offset_sync", "acl_sync")
+"""Fields of a link whose absence means the same as `enabled: false`."""
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
     "paused": "paused",
@@ -51,9 +53,10 @@ def list_fields(resource: Resource) -> dict[str, Value]:
         case Namespace():
             return _list_namespace_fields(resource)
         case MirrorLink():
-            return dict(
-                _flatten("", resource.spec.model_copy(update={"mirror_topics": (), "moved_from": None}).to_json())
-            )
+            left_out: dict[str, object] = {"mirror_topics": (), "moved_from": None}
+            tasks = {name: getattr(resource.spec, name) for name in _LINK_TASKS}
+            left_out |= {name: None for name, task in tasks.items() if task is not None and not task.enabled}
+            return dict(_flatten("", resource.spec.model_copy(update=left_out).to_json()))
         case MirrorTopic():
             configs: dict[str, Value] = {CONFIGS + key: value for key, value in resource.configs.items()}
             return {**configs, **{build_denial_path(principal): DENIED for principal in resource.denied}}

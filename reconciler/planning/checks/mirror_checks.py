@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -288,7 +289,7 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
             continue
         why = situation.find_capabilities(link.cluster).lacks.get(NATIVE_LINKS)
-        if why is not None and address not in situation.observed:
+        if why is not None and address not in situation.observed and address not in situation.recorded:
             hint = "`reconciler run` copies them. To let the cluster do it, change that before the link is made."
             message = f"jobs copy its mirrors, because cluster {link.cluster} cannot do it itself: {why}"
             yield PlanFinding(address, wanted.source, message, hint)
@@ -467,6 +468,39 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     is_derived = bool(situation.wanted[link.address].marks)
     yield from find_unsupported_features(link, capabilities, is_derived=is_derived)
+    if not capabilities.mirrors.by_jobs:
+        yield from _check_native_filters(link, situation)
+
+
+_LEGAL_NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
+
+
+def _check_native_filters(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield topics and filters that a platform refuses, or that contradict each other."""
+    making = link.spec.auto_create
+    filters, internal = (
+        making.filters if making is not None else (),
+        situation.find_capabilities(link.cluster).internal_topics,
+    )
+    entries = {mirror.source for mirror in situation.desired_mirrors.values() if link_of(mirror) == link.address}
+    for name in sorted(entries.intersection(internal)):
+        yield f"mirrorTopics has {name}, which is internal", "Remove the entry: each cluster manages it itself."
+    for name_filter in filters:
+        what = f"the autoCreate filter {name_filter.name!r}"
+        is_all = name_filter.name == "*" and name_filter.pattern_type == "literal"
+        if not is_all and not _LEGAL_NAME.fullmatch(name_filter.name):
+            yield (
+                f"{what} is no name of a topic, and no prefix",
+                "Write a name, a prefix, or '*' with patternType: literal.",
+            )
+        elif name_filter.filter_type == "exclude":
+            for name in sorted(entry for entry in entries if matches_filter(name_filter, entry)):
+                yield f"{what} excludes {name}, which mirrorTopics has", "Remove one of the two."
+        elif name_filter.name in entries and name_filter.pattern_type == "literal":
+            yield f"{what} selects a topic of mirrorTopics", "Remove the filter: the entry is one already."
+        elif not is_all:
+            for name in [name for name in internal if matches_filter(name_filter, name)][:1]:
+                yield f"{what} selects {name}, which is internal", "Remove the filter: each cluster manages it itself."
 
 
 def check_links(situation: Situation) -> Iterator[PlanFinding]:

@@ -40,6 +40,7 @@ from reconciler.planning.resolve.limits import (
     is_unreported,
     read_storage_mode,
 )
+from reconciler.planning.resolve.physical_names import use_physical_names
 from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
@@ -572,6 +573,8 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
     if not capabilities.tells_own:
         before = _complete_configs(sides, before, capabilities)
     is_link = isinstance(sides.wanted.resource, MirrorLink)
+    if is_link and not capabilities.mirrors.by_jobs:
+        sides, before = _use_physical_names(sides, before, situation)
     left_alone = _find_incomparable_paths(sides, before, capabilities)
     how = Comparison(
         catalog=capabilities.configs,
@@ -594,6 +597,19 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
         return differing
     reasons = (*differing.reasons, Reason.DRIFTED)
     return replace(differing, changes=(*differing.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _use_physical_names(sides: AddressView, before: Observed, situation: Situation) -> tuple[AddressView, Observed]:
+    """Return views of a link that the platform keeps, with the platform's names of topics in its filters."""
+    cluster = situation.clusters[cluster_of(sides.address) or ""]
+    wanted, last = sides.wanted, sides.last
+    if isinstance(wanted.resource, MirrorLink):
+        wanted = replace(wanted, resource=use_physical_names(wanted.resource, cluster))
+    if last is not None and isinstance(last.resource, MirrorLink):
+        last = replace(last, resource=use_physical_names(last.resource, cluster))
+    if isinstance(before.resource, MirrorLink):
+        before = replace(before, resource=use_physical_names(before.resource, cluster))
+    return replace(sides, wanted=wanted, last=last, before=before), before
 
 
 def _complete_configs(sides: AddressView, before: Observed, capabilities: Capabilities) -> Observed:

@@ -30,7 +30,7 @@ from reconciler.planning.diff.mirror_changes import (
 )
 from reconciler.planning.diff.moves import find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding, UnfinishedTransition
-from reconciler.planning.resolve.mirror_sources import is_kept_for_command
+from reconciler.planning.resolve.mirror_sources import is_kept_for_command, link_of
 from reconciler.planning.selection import format_required_option
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation, as_mirror, is_mirroring, is_recreated
 from reconciler.resources.address import (
@@ -44,6 +44,7 @@ from reconciler.resources.address import (
     list_levels,
     split_name,
 )
+from reconciler.resources.inventory import NATIVE_LINKS
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
 from reconciler.resources.namespace import Namespace
@@ -74,7 +75,11 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
 def may_be_hidden(address: Address, situation: Situation) -> bool:
     """Return whether a missing recorded resource may exist but be hidden."""
     cluster = cluster_of(address)
-    if cluster not in situation.trusted or not situation.find_capabilities(cluster).may_hide:
+    if cluster not in situation.trusted:
+        return False
+    if kind_of(address) in {"link", "mirror"} and _is_link_hidden(address, cluster, situation):
+        return True
+    if not situation.find_capabilities(cluster).may_hide:
         return False
     if kind_of(address) not in {"topic", "mirror"} or address not in situation.recorded:
         return False
@@ -84,8 +89,25 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
     return address not in situation.unmounted_locations and address not in situation.former_addresses
 
 
+def _is_link_hidden(address: Address, cluster: str, situation: Situation) -> bool:
+    """Return whether a recorded link, or that of a mirror, is missing while the cluster cannot show its own links."""
+    last = situation.recorded.get(address)
+    if last is None or _explain_hidden_links(cluster, situation) is None or address in situation.observed:
+        return False
+    link = link_of(last.resource) if isinstance(last.resource, MirrorTopic) else address
+    return link in situation.recorded and link not in situation.observed
+
+
+def _explain_hidden_links(cluster: str, situation: Situation) -> str | None:
+    lacks = situation.find_capabilities(cluster).lacks
+    return lacks.get(NATIVE_LINKS) or lacks.get("links")
+
+
 def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
-    if not any(situation.find_capabilities(cluster).may_hide for cluster in situation.trusted):
+    if not any(
+        situation.find_capabilities(cluster).may_hide or _explain_hidden_links(cluster, situation)
+        for cluster in situation.trusted
+    ):
         return
     for address in sorted(situation.recorded, key=build_sort_key):
         if address in situation.request.hidden or not may_be_hidden(address, situation):
@@ -93,13 +115,16 @@ def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
         if situation.can_plan(address):
             wanted, cluster = situation.wanted.get(address), cluster_of(address) or ""
             why = situation.find_capabilities(cluster).lacks.get("may_hide", _NOT_ALL)
+            hint = "Allow the principal of reconciler to describe every topic of the cluster."
+            if kind_of(address) in {"link", "mirror"} and _is_link_hidden(address, cluster, situation):
+                why, hint = _explain_hidden_links(cluster, situation) or why, "Change that, and plan again."
             yield PlanFinding(
                 address,
                 wanted.source if wanted else None,
                 f"it is recorded, and cluster {cluster} does not show it. It may exist: {why}. "
                 "It is not created again, not forgotten and not deleted",
-                "Allow the principal of reconciler to describe every topic of the cluster. "
-                f"If the topic is gone: reconciler state rm {address}",
+                f"{hint} If the {'link' if kind_of(address) == 'link' else 'topic'} is gone: "
+                f"reconciler state rm {address}",
             )
 
 

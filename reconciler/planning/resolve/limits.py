@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,6 @@ from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, 
 from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
 from reconciler.resources.configs import STORAGE_MODE
 from reconciler.resources.inventory import read_own_configs
-from reconciler.resources.mirror_link import matches_filter
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import LIKENESS, find_similar, format_suggestion
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl, TopicAcl
     from reconciler.resources.inventory import Capabilities, Observed
     from reconciler.resources.kafka_configs import ConfigKey
-    from reconciler.resources.mirror_link import MirrorLink, NameFilter
+    from reconciler.resources.mirror_link import MirrorLink
 
 
 def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
@@ -292,17 +291,6 @@ def find_unsupported_features(
     if spec.start_offset not in {"earliest", "latest"} and capabilities.mirrors.max_links is not None:
         message = f"a link of platform {capabilities.platform} begins at the earliest or the latest record"
         yield f"{message}, not at {spec.start_offset}", "Declare startOffset: earliest, or latest."
-    if not capabilities.mirrors.by_jobs and spec.auto_create is not None:
-        yield from _check_internal_filters(spec.auto_create.filters, capabilities)
-
-
-def _check_internal_filters(filters: Iterable[NameFilter], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    for name_filter in filters:
-        if name_filter.filter_type == "include" and name_filter.name != "*":
-            matching = [name for name in capabilities.internal_topics if matches_filter(name_filter, name)]
-            if matching:
-                message = f"the autoCreate filter {name_filter.name!r} selects {matching[0]}, which is internal"
-                yield message, "Remove the filter: each cluster manages such topics itself."
 
 
 def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.cluster import FLAT_SEPARATOR
 from reconciler.resources.kafka_configs import is_internal
-from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 
@@ -43,6 +43,25 @@ def read_separator(cluster: Cluster) -> str:
 def build_physical_name(cluster: Cluster, full_name: str) -> str:
     """Return a topic's name on the platform."""
     return full_name.replace(":", read_separator(cluster)) if has_flat_names(cluster) else full_name
+
+
+def use_physical_names(link: MirrorLink, cluster: Cluster) -> MirrorLink:
+    """Return a link whose filters of topics and access rules have the platform's names."""
+    making, rules = link.spec.auto_create, link.spec.acl_sync
+    update: dict[str, object] = {}
+    if making is not None:
+        names = [
+            name_filter.model_copy(update={"name": build_physical_name(cluster, name_filter.name)})
+            for name_filter in making.filters
+        ]
+        update["auto_create"] = making.model_copy(update={"filters": tuple(names)})
+    if rules is not None:
+        acls = [
+            rule.model_copy(update={"resource_name": build_physical_name(cluster, rule.resource_name)})
+            for rule in rules.filters
+        ]
+        update["acl_sync"] = rules.model_copy(update={"filters": tuple(acls)})
+    return link.model_copy(update={"spec": link.spec.model_copy(update=update)}) if update else link
 
 
 def build_name_prefix(cluster: Cluster, namespace: str) -> str:

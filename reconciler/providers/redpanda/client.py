@@ -203,7 +203,11 @@ class AdminClient:
         path, headers = f"/redpanda.core.admin.v2.ShadowLinkService/{method}", {"Connect-Protocol-Version": "1"}
         is_repeatable = method.startswith(("List", "Update"))
         answer = self._api.change("POST", path, content, is_repeatable=is_repeatable, headers=headers)
-        return _object(_check_success(answer, f"call {method}").json())
+        content_of_answer = _check_success(answer, f"call {method}").json()
+        if not isinstance(content_of_answer, dict):
+            message = f"{answer.where}: the answer to {method} is no object of JSON"
+            raise UserError(message, hint="Check adminUrls of the Cluster, and any proxy in between.")
+        return content_of_answer
 
     def _begin(self, path: str, topics: Sequence[object], doing: str) -> int:
         answer = _check_success(self._api.change("POST", path, {"topics": topics}), doing)

@@ -10,7 +10,7 @@ from reconciler.errors import UserError
 from reconciler.providers.brokers.security import build_record_settings, reveal_secrets
 from reconciler.resources.cluster import BrokersConnection
 from reconciler.resources.kafka_configs import LEDGER
-from reconciler.resources.mirror_link import ALWAYS_SYNCED, NameFilter
+from reconciler.resources.mirror_link import NameFilter
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change
@@ -26,6 +26,7 @@ METADATA_MS: Final = 30_000
 """Redpanda's own interval in ms for all tasks of a link."""
 _DEFAULT_METADATA_MS: Final = 300_000
 _PATTERNS: Final = {"literal": "PATTERN_TYPE_LITERAL", "prefixed": "PATTERN_TYPE_PREFIX"}
+_CHOICES: Final = {"FILTER_TYPE_INCLUDE": "include", "FILTER_TYPE_EXCLUDE": "exclude"}
 _SECURITY: Final = {"SCRAM-SHA-256": "SCRAM_MECHANISM_SCRAM_SHA_256", "SCRAM-SHA-512": "SCRAM_MECHANISM_SCRAM_SHA_512"}
 _OWN: Final = {"patternType": "PATTERN_TYPE_LITERAL", "filterType": "FILTER_TYPE_EXCLUDE", "name": LEDGER}
 """Filter of every link: reconciler's own topic is about its own cluster."""
@@ -97,15 +98,18 @@ class LinkOptions:
             },
         }
 
-    def to_declared(self, configurations: Json, synced: Iterable[str]) -> dict[str, Any]:
-        """Return a MirrorLink's fields for a link's options; `synced` are the configs that it syncs."""
+    def to_declared(self, configurations: Json) -> dict[str, Any]:
+        """Return a MirrorLink's fields for a link's options.
+
+        Raises:
+            ValueError: An option has an unknown value.
+        """
         metadata = configurations.get(TOPICS) or {}
         interval_ms = _milliseconds(metadata.get("interval"))
         spec: dict[str, Any] = {
             "source": self._find_source(configurations.get("clientOptions") or {}),
             "startOffset": "latest" if "startAtLatest" in metadata else metadata.get("startAtTimestamp", "earliest"),
             "metadataInterval": interval_ms or _DEFAULT_METADATA_MS,
-            "topicConfigSync": {"include": sorted({*ALWAYS_SYNCED, *synced})},
         }
         entries = self.select_entries(configurations)
         if filters := [row for row in self.read_filters(configurations) if row not in entries and row != _OWN]:
@@ -268,13 +272,12 @@ def _build_name_filter(name_filter: NameFilter, name: str) -> dict[str, str]:
 
 
 def _parse_name_filter(row: Json, name: str) -> dict[str, str]:
-    is_prefix = _unify_pattern(row.get("patternType")) == _PATTERNS["prefixed"]
-    is_excluding = row.get("filterType") == "FILTER_TYPE_EXCLUDE"
-    return {
-        "name": name,
-        "patternType": "prefixed" if is_prefix else "literal",
-        "filterType": "exclude" if is_excluding else "include",
-    }
+    patterns = {theirs: ours for ours, theirs in _PATTERNS.items()}
+    pattern, choice = _unify_pattern(row.get("patternType")), str(row.get("filterType"))
+    if pattern not in patterns or choice not in _CHOICES:
+        message = f"a filter of {name!r} is of the unknown type {pattern}, {choice}"
+        raise ValueError(message)
+    return {"name": name, "patternType": patterns[pattern], "filterType": _CHOICES[choice]}
 
 
 def _unify_pattern(pattern: object) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.errors import UserError
+from reconciler.errors import RetryableError, UserError
+from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.brokers.client import ABSENT
 from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.provider import BrokersProvider
-from reconciler.providers.redpanda.admin_facts import AdminFacts
+from reconciler.providers.protocol import FailedAction
+from reconciler.providers.redpanda.admin_facts import SHADOW_LINKING, AdminFacts
 from reconciler.providers.redpanda.bucket import check_recovered, find_recovered
 from reconciler.providers.redpanda.capabilities import DIALECT, read_capabilities
 from reconciler.providers.redpanda.client import AdminClient
@@ -92,6 +94,13 @@ class RedpandaProvider(BrokersProvider):
         return observe_properties(self._declared, look.cluster.id, self._admin)
 
     def _change_cluster(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+        is_off = any(
+            change.path == PROPERTIES + SHADOW_LINKING and str(change.after) != "true" for change in action.changes
+        )
+        if is_off and self._has_shadow_links() and (links := self._open_reader().list_links()):
+            message = f"cluster {self._admin.name}: {SHADOW_LINKING} stays on, because it has link {links[0].name}"
+            hint = f"Delete it first: reconciler link delete link/{self._admin.name}/{links[0].name}"
+            return FailedAction(action.id, UserError(message, hint=hint))
         return change_properties(action, self._client.describe_cluster().id, self._admin, may_go_on)
 
     def _read_native_links(self, topics: Mapping[str, TopicMetadata]) -> Entries:
@@ -128,6 +137,8 @@ class RedpandaProvider(BrokersProvider):
     @property
     def links(self) -> Links:
         """Links into this cluster, copied by the cluster itself or by jobs."""
+        if self._facts.outage is not None and not self.capabilities.links:
+            raise RetryableError(self._facts.outage, hint="See whether its nodes are alive, then run it again.")
         if not self._has_shadow_links():
             return super().links
         from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415 - imported on use

@@ -23,8 +23,7 @@ from reconciler.providers.models import apply_declared_changes, to_declared_link
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.providers.redpanda.link_options import FILTERS, TOPICS, LinkOptions, build_literal_filter
 from reconciler.resources.address import full_name_of
-from reconciler.resources.base import KEPT
-from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, LinkEntry, MirrorEntry, Position, Trouble
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import to_one_line
@@ -41,9 +40,11 @@ _FAILOVER_LIMIT_S: Final = 120.0
 _CREATION_ROUNDS: Final = 3
 """Intervals that a link gets to create the topics of new filters."""
 _ACTIVE: Final = "ACTIVE"
-_PROMOTED: Final = {"FAILED_OVER": FAILOVER, "PROMOTED": "promote"}
+_PROMOTED: Final = frozenset({"FAILED_OVER", "PROMOTED"})
+"""States of ordinary topics; no call promotes one, so both are the role `failed-over`."""
 _ENDING: Final = frozenset({"FAILING_OVER", "PROMOTING"})
 _COPYING: Final = frozenset({_ACTIVE, "PAUSED"})
+_LINK_STATES: Final = frozenset({_ACTIVE, "PAUSED", "UNSPECIFIED"})
 _IDLE_TASKS: Final = frozenset({_ACTIVE, "NOT_RUNNING", "UNSPECIFIED"})
 _UNREACHABLE: Final = "LINK_UNAVAILABLE"
 
@@ -79,12 +80,10 @@ class ShadowLink:
     name: str
     uid: str
     configurations: Mapping[str, Any]
-    is_paused: bool
+    state: str
     tasks: Mapping[str, Trouble]
     """Tasks that are not active, by name."""
     topics: Sequence[ShadowTopic]
-    synced: Sequence[str]
-    """Configs that follow the source."""
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> ShadowLink:
@@ -94,10 +93,9 @@ class ShadowLink:
             str(row.get("name", "")),
             str(row.get("uid", "")),
             row.get("configurations") or {},
-            status.get("state") == "SHADOW_LINK_STATE_PAUSED",
+            str(status.get("state", _ACTIVE)).removeprefix("SHADOW_LINK_STATE_"),
             dict(_parse_tasks(status.get("taskStatuses") or ())),
             [ShadowTopic.from_json(row) for row in status.get("shadowTopics") or ()],
-            tuple(status.get("syncedShadowTopicProperties") or ()),
         )
 
     def explain_tasks(self) -> str:
@@ -123,8 +121,10 @@ class ShadowReader:
 
     def list_links(self) -> Sequence[ShadowLink]:
         """Return the shadow links with their topics. Sends one request."""
-        rows = self.admin.call_shadow_links("ListShadowLinks", {}).get("shadowLinks") or ()
+        answer = self.admin.call_shadow_links("ListShadowLinks", {})
         with self._refusing("a shadow link"):
+            # An empty list may be left out; another answer without it is none.
+            rows = answer["shadowLinks"] if answer else ()
             return [ShadowLink.from_json(row) for row in rows]
 
     @contextmanager
@@ -132,7 +132,7 @@ class ShadowReader:
         """Translate errors of parsing; `what` names their object."""
         try:
             yield
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = (
                 f"cluster {self.admin.name}: {what} has options that are not understood: {to_one_line(str(error))}"
             )
@@ -145,24 +145,30 @@ class ShadowReader:
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
         for link in self.list_links():
             with self._refusing(f"shadow link {link.name}"):
-                spec = self.options.to_declared(link.configurations, link.synced)
-                MirrorLinkSpec.model_validate(spec, context=KEPT)
-            unreachable = next((trouble for trouble in link.tasks.values() if trouble.code == _UNREACHABLE), None)
-            entry = LinkEntry(
-                link.uid,
-                spec["source"],
-                {**spec, **({"paused": True} if link.is_paused else {})},
-                LinkStatus.ACTIVE if unreachable is None else LinkStatus.UNAVAILABLE,
-                unreachable,
-                link.tasks,
-                (link.configurations.get("clientOptions") or {}).get("sourceClusterId") or None,
-            )
+                entry = self._build_link(link)
+                to_declared_link(link.name, self.options.cluster, entry)
             entries[link_key(link.name)] = entry.to_json()
             for topic in link.topics:
                 if topic.name in topics:
                     mirror = self._build_mirror(link, topic, topics[topic.name].id)
                     entries[mirror_key(topic.name)] = mirror.to_document()
         return entries
+
+    def _build_link(self, link: ShadowLink) -> LinkEntry:
+        spec = self.options.to_declared(link.configurations)
+        trouble = next((trouble for trouble in link.tasks.values() if trouble.code == _UNREACHABLE), None)
+        status = LinkStatus.ACTIVE if trouble is None else LinkStatus.UNAVAILABLE
+        if link.state not in _LINK_STATES:
+            trouble = Trouble(link.state, "Redpanda reports a state of the link that is unknown here")
+        return LinkEntry(
+            link.uid,
+            spec["source"],
+            {**spec, **({"paused": True} if link.state == "PAUSED" else {})},
+            status,
+            trouble,
+            link.tasks,
+            (link.configurations.get("clientOptions") or {}).get("sourceClusterId") or None,
+        )
 
     def _build_mirror(self, link: ShadowLink, topic: ShadowTopic, topic_id: str) -> RecordedMirror:
         state, trouble = MirrorStatus.ACTIVE, None
@@ -181,7 +187,7 @@ class ShadowReader:
             state,
             first_copy_done=True,
             trouble=trouble,
-            stopped_by=_PROMOTED.get(topic.state),
+            stopped_by=FAILOVER if topic.state in _PROMOTED else None,
             is_automatic=full_name not in self.options.mirrors,
         )
         return RecordedMirror(full_name, link.name, topic_id, entry)
@@ -345,7 +351,7 @@ class ShadowBatch:
         return existing.uid
 
     def _to_entry(self, link: ShadowLink) -> LinkEntry:
-        spec = self._options.to_declared(link.configurations, link.synced)
+        spec = self._options.to_declared(link.configurations)
         return LinkEntry(link.uid, spec["source"], spec)
 
     def _update_link(self, name: str, changes: Sequence[Change]) -> str:
@@ -431,8 +437,17 @@ class ShadowBatch:
             else:
                 self.results[action.id] = unsupported_error(action)
         results = self._fail_over_topics(topics)
+        self._drop_filters({name for name in results.values() if isinstance(name, str)})
         ids = {name: seen.id for name, seen in self.site.read_topics(sorted(topics)).items()} if results else {}
         self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in results.items()}
+
+    def _drop_filters(self, names: Collection[str]) -> None:
+        """Remove the filters of single topics that are failed over: they would select a topic that is deleted later."""
+        own = [build_literal_filter(name) for name in names]
+        for link in self.site.reader.list_links() if own else ():
+            filters = self._options.read_filters(link.configurations)
+            if any(row in own for row in filters):
+                self._set_filters(link, [row for row in filters if row not in own])
 
     def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
         """Wait until each topic is ordinary or has failed; return its name or the error by action id.
