@@ -242,7 +242,10 @@ def _find_spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = get_address_provider(site, ours).open_sink(_make_mirror_address(mirror))
+        provider = get_address_provider(site, ours)
+        if require_links(provider).job_steps is None:
+            return None  # The platform itself copies mirrors at their sources' offsets.
+        sink = provider.open_sink(_make_mirror_address(mirror))
         return sink.find_spans(logs[1].read_bounds()) if isinstance(sink, TransactionalSink) else None
     if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None

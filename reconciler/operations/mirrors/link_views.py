@@ -37,6 +37,8 @@ class LinkRow:
     seen: ObservedLink
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
+    can_pause: bool = True
+    """Whether the platform can pause links."""
 
     @property
     def address(self) -> Address:
@@ -51,7 +53,8 @@ class LinkRow:
     @property
     def legal(self) -> tuple[str, ...]:
         """Verbs that are allowed in the current state."""
-        return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
+        pausing = ("resume" if self.seen.declared.spec.paused else "pause",) if self.can_pause else ()
+        return (*pausing, *(() if self.live else ("delete",)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,9 @@ def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
         mirrors.setdefault(mirror.link, Counter())[mirror.status] += 1
         if mirror.status is not MirrorStatus.STOPPED:
             names.setdefault(mirror.link, []).append(mirror.name)
+    can_pause = "paused" in site.providers[cluster].capabilities.mirrors.features
     return tuple(
-        LinkRow(cluster, seen, mirrors.get(seen.name, {}), tuple(sorted(names.get(seen.name, ()))))
+        LinkRow(cluster, seen, mirrors.get(seen.name, {}), tuple(sorted(names.get(seen.name, ()))), can_pause)
         for seen in links.list_links()
     )
 

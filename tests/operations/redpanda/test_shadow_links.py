@@ -15,10 +15,12 @@ from reconciler.errors import UserError
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
+from reconciler.operations.verify import VerifyOptions, verify, verify_link
 from reconciler.planning.actions import Adopt, Transition
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.link_options import build_literal_filter
 from reconciler.providers.registry import open_provider
+from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
@@ -72,6 +74,10 @@ class Pair:
 
     def call(self, method: str, **content: Any) -> Any:
         return self.desk.admin.call_shadow_links(method, content)
+
+    def filters(self) -> list[Any]:
+        (row,) = self.call("ListShadowLinks")["shadowLinks"]
+        return list(row["configurations"]["topicMetadataSyncOptions"]["autoCreateShadowTopicFilters"])
 
     def states(self) -> dict[str, str]:
         (link,) = self.call("ListShadowLinks")["shadowLinks"]
@@ -290,7 +296,11 @@ def test_while_the_admin_api_is_away_a_link_is_neither_made_again_nor_given_to_j
     manifest.write_text(text)
     planned = pair.desk.bench.plan(Select(allow=("connect:cluster/west",))).plan
     assert [action.address for action in planned.actions if action.address.startswith(("link/", "mirror/"))] == []
-    assert any("cannot mirror topics over a link: cluster west: Admin API" in each.message for each in planned.errors)
+    assert any("does not show it. It may exist: cluster west: Admin API" in each.message for each in planned.errors)
+    assert planned.drift == ()
+    allowed = Select(allow=("connect:cluster/west",))
+    reach = SiteOptions(invocation=pair.desk.bench.invocation, select=allowed)
+    assert "Admin API" in str(list_mirrors(reach, ["west"]).verdict)
 
 
 def test_a_link_whose_options_are_not_understood_is_told(pair: Pair) -> None:
@@ -308,3 +318,49 @@ def test_a_link_whose_options_are_not_understood_is_told(pair: Pair) -> None:
     pair.call("CreateShadowLink", shadowLink={"name": pair.link, "configurations": options})
     with pytest.raises(UserError, match=r"has options that are not understood: .*100 ms is less than the 1s"):
         pair.desk.bench.plan()
+
+
+def test_a_failed_over_topic_leaves_no_filter_that_would_make_it_again(pair: Pair) -> None:
+    pair.create(pair.orders)
+    pair.apply(link([pair.orders]))
+    assert build_literal_filter(pair.orders) in pair.filters()
+    pair.apply(link([pair.orders], "failed-over"))
+    assert build_literal_filter(pair.orders) not in pair.filters()
+
+
+def test_a_mirror_is_compared_with_its_source_and_a_link_altered(pair: Pair) -> None:
+    pair.create(pair.orders, records=3)
+    pair.apply(link([pair.orders], consumerOffsetSync={"enabled": False}, autoCreate={"enabled": False}))
+    pair.desk.consume(pair.orders, 3)
+    reach, how = SiteOptions(invocation=pair.desk.bench.invocation, select=Select()), pair.desk.bench.stop
+    options = VerifyOptions(deep=False, report=lambda _: None, stop=how)
+    assert verify_link(reach, Address(f"link/west/{pair.link}"), options).verdict is None
+    assert verify(reach, f"mirror/west/{pair.orders}", None, options).verdict is None
+
+
+@pytest.mark.emulated("injects a fault")
+def test_an_answer_of_another_shape_is_not_that_there_are_no_links(pair: Pair) -> None:
+    pair.desk.apply()
+    for text in ("[1, 2]", '{"links": []}'):
+        pair.desk.server.faults.add("text", "POST", "ListShadowLinks", message=text, times=9)
+        with pytest.raises(UserError, match=r"no object of JSON|not understood: 'shadowLinks'"):
+            pair.desk.bench.plan()
+        pair.desk.server.faults.clear()
+
+
+@pytest.mark.emulated("switches shadow links off")
+def test_shadow_links_stay_on_while_there_is_one_and_a_link_that_cannot_be_shown_is_not_made_again(pair: Pair) -> None:
+    pair.create(pair.orders)
+    made = link(autoCreate=prefixed(pair))
+    pair.apply(made)
+    pair.declare(made)
+    pair.desk.declare(made, properties={SWITCH: "false"})
+    result = pair.desk.bench.apply().result
+    assert result is not None
+    assert ["stays on, because it has link" in each.error.message for each in result.failed] == [True]
+    assert not pair.desk.server.cluster.write({}, [SWITCH])
+    pair.declare(made)
+    planned = pair.desk.bench.plan().plan
+    assert [action.address for action in planned.actions] == []
+    assert [str(each.address) for each in planned.errors] == [f"link/west/{pair.link}"]
+    assert planned.drift == ()
