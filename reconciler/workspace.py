@@ -241,7 +241,7 @@ def register_topics(session: Session, workspace: Workspace) -> None:
 
     Environment variables are pickled with the data source, and appear in no option or log.
     """
-    from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
+    from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415
 
     context = workspace._build_invocation()  # noqa: SLF001
     register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001

@@ -33,7 +33,7 @@ def open_recovery(cluster: Cluster, edge: Edge) -> ClusterRecovery | None:
 
 
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported on use
+    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415
 
     return EmbeddedProvider.open(cluster, edge)
 

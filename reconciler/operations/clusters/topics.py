@@ -312,7 +312,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
         found_address, _ = find_topic(provider, topic)
     log = provider.open_log(found_address)
     _check_spark(site, reach.invocation.environ)
-    from reconciler.jobs.profile import compute_profile  # noqa: PLC0415 - imports pyspark
+    from reconciler.jobs.profile import compute_profile  # noqa: PLC0415
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, stop):

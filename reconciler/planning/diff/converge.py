@@ -600,7 +600,7 @@ def find_platform_differences(sides: AddressView, before: Observed, situation: S
 
 
 def _use_physical_names(sides: AddressView, before: Observed, situation: Situation) -> tuple[AddressView, Observed]:
-    """Return views of a link that the platform keeps, with the platform's names of topics in its filters."""
+    """Return views of a link with the platform's names in its filters."""
     cluster = situation.clusters[cluster_of(sides.address) or ""]
     wanted, last = sides.wanted, sides.last
     if isinstance(wanted.resource, MirrorLink):

@@ -90,7 +90,7 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
 
 
 def _is_link_hidden(address: Address, cluster: str, situation: Situation) -> bool:
-    """Return whether a recorded link, or that of a mirror, is missing while the cluster cannot show its own links."""
+    """Return whether a recorded link, or a mirror's, is missing because the cluster cannot show links."""
     last = situation.recorded.get(address)
     if last is None or _explain_hidden_links(cluster, situation) is None or address in situation.observed:
         return False

@@ -1,4 +1,4 @@
-"""Recovery from the bucket of a cluster: of topics at their creation, and of all that a lost cluster had."""
+"""Recovery from the bucket: of new topics, and of a lost cluster."""
 
 from __future__ import annotations
 

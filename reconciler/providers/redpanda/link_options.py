@@ -29,7 +29,7 @@ _PATTERNS: Final = {"literal": "PATTERN_TYPE_LITERAL", "prefixed": "PATTERN_TYPE
 _CHOICES: Final = {"FILTER_TYPE_INCLUDE": "include", "FILTER_TYPE_EXCLUDE": "exclude"}
 _SECURITY: Final = {"SCRAM-SHA-256": "SCRAM_MECHANISM_SCRAM_SHA_256", "SCRAM-SHA-512": "SCRAM_MECHANISM_SCRAM_SHA_512"}
 _OWN: Final = {"patternType": "PATTERN_TYPE_LITERAL", "filterType": "FILTER_TYPE_EXCLUDE", "name": LEDGER}
-"""Filter of every link: reconciler's own topic is about its own cluster."""
+"""Filter of every link."""
 TOPICS: Final = "topicMetadataSyncOptions"
 FILTERS: Final = "autoCreateShadowTopicFilters"
 _GROUPS: Final = "consumerOffsetSyncOptions"
@@ -281,7 +281,7 @@ def _parse_name_filter(row: Json, name: str) -> dict[str, str]:
 
 
 def _unify_pattern(pattern: object) -> str:
-    """Return one name for both names of a prefix pattern."""
+    """Unify the names of the prefix pattern."""
     return _PATTERNS["prefixed"] if str(pattern) == "PATTERN_TYPE_PREFIXED" else str(pattern)
 
 

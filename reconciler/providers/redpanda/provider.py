@@ -118,7 +118,7 @@ class RedpandaProvider(BrokersProvider):
         return bool(mirrors.roles) and not mirrors.by_jobs
 
     def _open_reader(self) -> ShadowReader:
-        from reconciler.providers.redpanda.link_options import LinkOptions  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.link_options import LinkOptions  # noqa: PLC0415
         from reconciler.providers.redpanda.shadow_links import ShadowReader  # noqa: PLC0415
 
         name = self._client.name
@@ -130,7 +130,7 @@ class RedpandaProvider(BrokersProvider):
         return ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
 
     def _open_shadow_site(self) -> ShadowSite:
-        from reconciler.providers.redpanda.shadow_links import ShadowSite  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.shadow_links import ShadowSite  # noqa: PLC0415
 
         return ShadowSite(**vars(self._open_site()), reader=self._open_reader())
 
@@ -141,7 +141,7 @@ class RedpandaProvider(BrokersProvider):
             raise RetryableError(self._facts.outage, hint="See whether its nodes are alive, then run it again.")
         if not self._has_shadow_links():
             return super().links
-        from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415
 
         return RedpandaLinks(self._open_shadow_site())
 
@@ -169,7 +169,7 @@ class RedpandaProvider(BrokersProvider):
         return self._open_storage().add_to_storages(storages, self._name_topics(topics))
 
     def _open_storage(self) -> TieredStorage:
-        from reconciler.providers.redpanda.storage import TieredStorage  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.storage import TieredStorage  # noqa: PLC0415
 
         return TieredStorage(self._facts, self._client, self._edge.now_ms)
 
@@ -187,7 +187,7 @@ class RedpandaProvider(BrokersProvider):
         return RedpandaMigrations(self._admin, self._client, self._naming, self._job_migrations.job_steps)
 
     def _read_capabilities(self) -> Capabilities:
-        from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
+        from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415
 
         principal = find_principal(self._declared)
         return read_capabilities(self._look, self._facts, self._sample_configs(), principal, self._has_job_links)

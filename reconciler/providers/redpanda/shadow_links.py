@@ -41,7 +41,7 @@ _CREATION_ROUNDS: Final = 3
 """Intervals that a link gets to create the topics of new filters."""
 _ACTIVE: Final = "ACTIVE"
 _PROMOTED: Final = frozenset({"FAILED_OVER", "PROMOTED"})
-"""States of ordinary topics; no call promotes one, so both are the role `failed-over`."""
+"""States of ordinary topics."""
 _ENDING: Final = frozenset({"FAILING_OVER", "PROMOTING"})
 _COPYING: Final = frozenset({_ACTIVE, "PAUSED"})
 _LINK_STATES: Final = frozenset({_ACTIVE, "PAUSED", "UNSPECIFIED"})
@@ -222,7 +222,7 @@ class RedpandaLinks:
         return KafkaLinks(self.site).list_mirrors(link, name=name, source=source)
 
     def list_lost_mirrors(self, link: str) -> Sequence[str]:  # noqa: ARG002 - always empty
-        """Return nothing: a shadow topic ends with its topic."""
+        """Return nothing."""
         return ()
 
     def find_hidden_mirrors(
@@ -230,7 +230,7 @@ class RedpandaLinks:
         shown: Collection[str],  # noqa: ARG002 - always empty
         link: str | None = None,  # noqa: ARG002
     ) -> Mapping[str, NotAuthorizedError]:
-        """Return nothing: the Admin API shows every shadow topic."""
+        """Return nothing."""
         return {}
 
     def read_mirror(self, full_name: str) -> ObservedMirror:
@@ -442,7 +442,7 @@ class ShadowBatch:
         self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in results.items()}
 
     def _drop_filters(self, names: Collection[str]) -> None:
-        """Remove the filters of single topics that are failed over: they would select a topic that is deleted later."""
+        """Remove filters of failed-over topics, which would select them again after a deletion."""
         own = [build_literal_filter(name) for name in names]
         for link in self.site.reader.list_links() if own else ():
             filters = self._options.read_filters(link.configurations)

@@ -228,7 +228,7 @@ class Failback:
     def _copy_diverged(
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
-        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
+        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415
         from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415
 
         if self.log is None:
