@@ -1,4 +1,4 @@
-"""Storage of tiered topics, which the Admin API reports by partition (redpanda.md, 17)."""
+"""Storage of tiered topics, by the Admin API (redpanda.md, 17)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PartitionStatus:
         return end if self.local_start is None else min(self.local_start, end)
 
     def estimate_pending_bytes(self, end: int) -> int:
-        """Return the approximate bytes of the records that only the disk has."""
+        """Return the approximate bytes that only the disk has."""
         first = self.find_local_start(end)
         uploaded_to = first if self.remote is None else max(first, self.remote.end)
         return self.local.bytes * max(0, end - uploaded_to) // max(1, end - first)
