@@ -36,7 +36,7 @@ _MODES: Final[Mapping[tuple[bool, bool], Mode]] = {
     (True, False): "write_only",
     (False, True): "read_only",
 }
-"""Mode of a topic by remote write and remote read."""
+"""Mode by remote write and remote read."""
 _UPLOADING: Final = frozenset({"full", "write_only"})
 
 
@@ -53,7 +53,7 @@ class PartitionStatus:
     """Size in bytes. Records in both tiers count once."""
 
     def find_local_start(self, end: int) -> int:
-        """Return the first offset on disk; `end` if there is none."""
+        """Return the first offset on disk, or `end`."""
         return end if self.local_start is None else min(self.local_start, end)
 
     def estimate_pending_bytes(self, end: int) -> int:
