@@ -175,8 +175,8 @@ class Workspace:
             IncompleteError: Work remains; the next apply continues it.
             RetryableError: A cluster does not answer; nothing was done.
         """
-        from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned  # noqa: PLC0415
-        from reconciler.operations.steps.runner import Stop  # noqa: PLC0415
+        from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned  # noqa: PLC0415 - as in `plan`
+        from reconciler.operations.steps.runner import Stop  # noqa: PLC0415 - as in `plan`
 
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
@@ -204,7 +204,7 @@ class Workspace:
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
         """Return the differences between clusters and files; see `plan` for the parameters."""
-        from reconciler.operations.drift import drift  # noqa: PLC0415
+        from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
         drifted = drift(self._build_invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
         if drifted.verdict is not None and not isinstance(drifted.verdict, DriftError):
@@ -241,7 +241,7 @@ def register_topics(session: Session, workspace: Workspace) -> None:
 
     Environment variables are pickled with the data source, and appear in no option or log.
     """
-    from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415
+    from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
 
-    context = workspace._build_invocation()  # noqa: SLF001
-    register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001
+    context = workspace._build_invocation()  # noqa: SLF001 - its own
+    register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own

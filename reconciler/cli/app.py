@@ -187,7 +187,7 @@ class LazyGroup(TyperGroup):
             ctx.fail(_explain_unknown(cmd_name, self.list_commands(ctx)))
         return None
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
         """Write the commands' summaries by section."""
         width = max(len(entry.name) for entry in self.entries)
         for section in dict.fromkeys(entry.section for entry in self.entries):

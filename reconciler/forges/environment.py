@@ -82,11 +82,11 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
 
             return GitHub(settings, now_ms)
         case "gitlab":
-            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415
+            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415 - lazy import
 
             return GitLab(settings, now_ms)
         case "gitea":
-            from reconciler.forges.gitea import Gitea  # noqa: PLC0415
+            from reconciler.forges.gitea import Gitea  # noqa: PLC0415 - lazy import
 
             return Gitea(settings, now_ms)
 

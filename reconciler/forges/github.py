@@ -65,7 +65,7 @@ class GitHubCompatibleForge:
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_NOT_FOUND,))
         return None if answer.status == _NOT_FOUND else parse_comment(answer.parse_object())
 
-    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002
+    def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Delete a comment."""
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_NOT_FOUND,))
 
@@ -126,7 +126,7 @@ class GitHub(GitHubCompatibleForge):
         own = self._find_own_nodes([comment.node_id for comment in matching])
         return sorted((comment for comment in matching if comment.node_id in own), key=lambda comment: comment.id)
 
-    def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002
+    def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
         """Hide a comment as outdated."""
         self._send_graphql("hide an older comment", _MINIMIZE_MUTATION, {"id": comment.node_id})
 

@@ -247,7 +247,7 @@ class HashedRecord(NamedTuple):
 
 def read_hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
     """Yield a range's records as hashes, in order."""
-    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415
+    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415 - loads numpy
 
     for batch in log.read(partition, offsets):
         for offset, row in zip(batch.column("offset").to_pylist(), compute_hashes(batch), strict=True):

@@ -122,7 +122,7 @@ def open_temporary(folder: str) -> Iterator[BinaryIO]:
         stream = open(path, "xb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
         make_folder(folder)
-        stream = open(path, "xb")  # noqa: SIM115
+        stream = open(path, "xb")  # noqa: SIM115 - closed below
     try:
         with stream:
             yield stream
@@ -515,7 +515,7 @@ def _compute_version(body: bytes) -> Version:
 @contextmanager
 def _open_object(path: str) -> Iterator[IO[bytes]]:
     try:
-        stream = open(path, "rb", buffering=0)  # noqa: SIM115
+        stream = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         message = f"there is no object {path}"
         raise MissingObjectError(message, hint="Something else removed it; check the folder.") from error

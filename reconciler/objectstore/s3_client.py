@@ -436,7 +436,7 @@ def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
         return type(kind.__name__, (kind,), {"ConnectionCls": build_connection_class(connection)})
 
     session: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001 - botocore has no option for it
-    session._manager.pool_classes_by_scheme = {  # noqa: SLF001
+    session._manager.pool_classes_by_scheme = {  # noqa: SLF001 - as above
         "http": build_pool_class(AWSHTTPConnectionPool, AWSHTTPConnection),
         "https": build_pool_class(AWSHTTPSConnectionPool, AWSHTTPSConnection),
     }

@@ -237,8 +237,8 @@ def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None)
 def _find_spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: ObservedMirror | None
 ) -> Mapping[int, Spans] | None:
-    from reconciler.jobs.ordered import make_whole_spans  # noqa: PLC0415
-    from reconciler.records.log import TransactionalSink  # noqa: PLC0415
+    from reconciler.jobs.ordered import make_whole_spans  # noqa: PLC0415 - loads record code
+    from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
 
     ours, theirs = ends
     if mirror is not None:
@@ -265,7 +265,7 @@ def compare_renumbered(
     The end differs if the right log continues after its span. The start differs if the left log deleted all records of
     the right one since `begins`.
     """
-    from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415
+    from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
     left, right = (log.read_bounds() for log in logs)
     comparison = verify_renumbered(engine, *logs, spans, progress=progress)

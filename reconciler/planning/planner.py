@@ -139,7 +139,7 @@ def assess_draft(draft: Draft, measures: Measures) -> Plan:
 
 
 def _assess_orders(draft: Draft, measures: Measures) -> Plan:
-    from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415
+    from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415 - few plans need it
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     impact = Impact(situation, measures, draft.actions)

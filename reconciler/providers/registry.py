@@ -33,19 +33,19 @@ def open_recovery(cluster: Cluster, edge: Edge) -> ClusterRecovery | None:
 
 
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415
+    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported on use
 
     return EmbeddedProvider.open(cluster, edge)
 
 
 def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415
+    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415 - as above
 
     return KafkaProvider(cluster, edge)
 
 
 def _open_redpanda(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415
+    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415 - as above
 
     return RedpandaProvider(cluster, edge)
 

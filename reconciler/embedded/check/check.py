@@ -153,7 +153,7 @@ class _ClusterCheck:
         known = None if self.read.catalog is None else TopicIndex.of(self.read.catalog)
         reader = None
         if deep:
-            from reconciler.embedded.check.check_partitions import PartContentCheck  # noqa: PLC0415
+            from reconciler.embedded.check.check_partitions import PartContentCheck  # noqa: PLC0415 - only this brings Arrow
 
             reader = PartContentCheck(self.store)
         look = PartitionCheck(self.store, self.stored, known, self.present.read_topics, reader, self.remote)

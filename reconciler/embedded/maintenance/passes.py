@@ -222,7 +222,7 @@ class Upkeep:
         )
 
     def _find_roll_chore(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
-        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415
+        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415 - brings Arrow
 
         stored = count_bytes_to_roll(self.store, head, surveyed.policy)
         return None if stored is None else Chore(surveyed.partition, stored), None
@@ -258,7 +258,7 @@ class Upkeep:
         job_result: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
-        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415
+        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415 - brings Arrow
 
         if not chores or self.is_stopped():
             return
@@ -315,8 +315,8 @@ class Upkeep:
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, job_result: MaintenanceResult) -> None:
-        from reconciler.embedded.maintenance.roll import delete_unpublished_objects, publish_rewrite  # noqa: PLC0415
-        from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415
+        from reconciler.embedded.maintenance.roll import delete_unpublished_objects, publish_rewrite  # noqa: PLC0415 - as above
+        from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
         remote = self.remote
         by_partition: dict[Partition, list[PartitionRewrite]] = {}
@@ -347,7 +347,7 @@ class Upkeep:
     def _publish_uploads(
         self, uploads: UploadJob, taken: Iterable[Outcome], put_ms: int, job_result: MaintenanceResult
     ) -> None:
-        from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415
+        from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415 - as above
 
         by_partition: dict[Partition, list[UploadBatch]] = {}
         for one in taken:

@@ -196,7 +196,7 @@ class Mounts:
     def drive(self, migration: int) -> MigrationEntry | None:
         """Drive a migration until it waits for a request; `None` if complete."""
         from reconciler.embedded.mounts.inbound import InboundSteps  # noqa: PLC0415 - brings Arrow
-        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415
+        from reconciler.embedded.mounts.outbound import OutboundSteps  # noqa: PLC0415 - as above
 
         is_checked = False
         while True:
@@ -399,7 +399,7 @@ def _serialize_spread(spread: Spread | None) -> Spread:
     turn = threading.Lock()
 
     def in_turn(chores: Sequence[Chore], task: ChoreTask) -> Iterator[Sequence[Outcome]]:
-        from reconciler.embedded.maintenance.chores import run_chores_here  # noqa: PLC0415
+        from reconciler.embedded.maintenance.chores import run_chores_here  # noqa: PLC0415 - brings Arrow
 
         with turn:
             yield from (run_chores_here if spread is None else spread)(chores, task)

@@ -123,7 +123,7 @@ class TopicFlush:
 
     def upload_lost_objects(self) -> int:
         """Upload lost objects again from the local tier; return the stored bytes."""
-        from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415
+        from reconciler.embedded.tiered.scrub import PartitionScrub  # noqa: PLC0415 - brings Arrow
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
         lost = self._find_losses(partitions)

@@ -312,7 +312,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
         found_address, _ = find_topic(provider, topic)
     log = provider.open_log(found_address)
     _check_spark(site, reach.invocation.environ)
-    from reconciler.jobs.profile import compute_profile  # noqa: PLC0415
+    from reconciler.jobs.profile import compute_profile  # noqa: PLC0415 - imports pyspark
 
     old_before_ms = 0 if retention_ms is None else reach.invocation.now_ms() - retention_ms
     with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop_jobs_on_request(jobs, stop):
@@ -322,7 +322,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
 
 
 def _check_spark(site: Site, environ: Mapping[str, str]) -> None:
-    from reconciler.jobs.session import check_ready  # noqa: PLC0415
+    from reconciler.jobs.session import check_ready  # noqa: PLC0415 - as above
 
     try:
         check_ready(site.spark, environ=environ)

@@ -231,7 +231,7 @@ class KafkaClient:
 
     def supports_version(self, request: type, version: int) -> bool:
         """Return whether the brokers support a version of a request."""
-        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001
+        return bool(self.admin._manager.broker_version_data.api_version(request) >= version)  # noqa: SLF001 - as above
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, live brokers, and operations allowed to this principal."""

@@ -388,7 +388,7 @@ def _describe_groups(
 
     def ask() -> dict[str, Any]:
         connections = client.admin._manager  # noqa: SLF001 - no public method
-        nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001
+        nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
         requests = {
             node: request([item for item in groups if nodes[item] == node]) for node in sorted(set(nodes.values()))
         }

@@ -98,7 +98,7 @@ def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bou
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
     """Delete records below `offsets`, by partition. Idempotent."""
-    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415
+    from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
     by_leader: dict[int, list[tuple[int, int]]] = {}
     for number, offset in sorted(offsets.items()):

@@ -191,7 +191,7 @@ class Seals:
             tries.wait()
 
     def _read_log_ends(self, seen: TopicMetadata) -> dict[int, int]:
-        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415
+        from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only sealing needs it
 
         ends = {}
         for leader, numbers in _group_by_leader(seen).items():

@@ -187,7 +187,7 @@ class RedpandaProvider(BrokersProvider):
         return RedpandaMigrations(self._admin, self._client, self._naming, self._job_migrations.job_steps)
 
     def _read_capabilities(self) -> Capabilities:
-        from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415
+        from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
 
         principal = find_principal(self._declared)
         return read_capabilities(self._look, self._facts, self._sample_configs(), principal, self._has_job_links)

@@ -211,7 +211,7 @@ class Failback:
 
     def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
         from reconciler.providers.brokers.records.record_log import PartitionSource, read_batches  # noqa: PLC0415 - imports Arrow
-        from reconciler.records.log import OffsetRange  # noqa: PLC0415
+        from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
 
         place = PartitionSource(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
         is_long = at.stable - start > _COUNT_LIMIT
@@ -228,8 +228,8 @@ class Failback:
     def _copy_diverged(
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
-        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415
-        from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415
+        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
+        from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415 - as above
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
@@ -252,7 +252,7 @@ class Failback:
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
         """Create or extend the topic that keeps diverged records; return its name and id."""
-        from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415
+        from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
 
         topic, seen = self.site.read_topic(side)
         wanted = select_filling_configs(self.site.capabilities().configs)
@@ -288,7 +288,7 @@ class Failback:
 
 def open_seals(site: LinkSite) -> Seals:
     """Return the `Seals` of a cluster."""
-    from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415
+    from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
 
     return Seals(site.client, site.ledger)
 
@@ -323,7 +323,7 @@ def _build_entries(
 
 
 def _read_map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
-    from reconciler.providers.brokers.records.copy_progress import parse_offset_map  # noqa: PLC0415
+    from reconciler.providers.brokers.records.copy_progress import parse_offset_map  # noqa: PLC0415 - lazy import
 
     known = entries.get(progress_key(topic, number), {})
     return parse_offset_map(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)

@@ -70,7 +70,7 @@ def find_foreign_records(
 
 def _open_log(site: LinkSite, topic: str, topic_id: str) -> TopicLog:
     from reconciler.providers.brokers.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
-    from reconciler.providers.brokers.security import to_admin_settings  # noqa: PLC0415
+    from reconciler.providers.brokers.security import to_admin_settings  # noqa: PLC0415 - as above
 
     settings = site.ledger.settings
     return KafkaLog(topic, settings, to_admin_settings(settings), site.cluster, id=topic_id)

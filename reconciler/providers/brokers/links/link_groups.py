@@ -213,7 +213,7 @@ class _OffsetSync:
         return self._maps[topic, number]
 
     def _commit(self, group: str, offsets: _Committed) -> bool:
-        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415
+        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - lazy import
 
         offsets_by_partition = {
             TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()
@@ -349,7 +349,7 @@ def _plan_rule_changes(
     for name in sorted({*wanted.namespaces, *of_link} & known):
         rules_now, before = current.namespaces.get(name, _NO_RULES), of_link.get(name, _NO_RULES)
         changes, own = plan_access_rule_changes(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
-        places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003
+        places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
     return places
 
 

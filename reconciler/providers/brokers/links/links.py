@@ -96,7 +96,7 @@ class KafkaLinks(MirrorEntries):
     @property
     def syncs(self) -> KafkaSyncs:
         """Sync of topics, configs, groups and access rules."""
-        from reconciler.providers.brokers.links.link_sync import KafkaSyncs  # noqa: PLC0415
+        from reconciler.providers.brokers.links.link_sync import KafkaSyncs  # noqa: PLC0415 - lazy import
 
         return KafkaSyncs(self.site)
 
@@ -324,13 +324,13 @@ class KafkaLinks(MirrorEntries):
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return foreign records in mirrors."""
-        from reconciler.providers.brokers.links.foreign_records import find_foreign_records  # noqa: PLC0415
+        from reconciler.providers.brokers.links.foreign_records import find_foreign_records  # noqa: PLC0415 - lazy import
 
         return find_foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
 
     def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts."""
-        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts  # noqa: PLC0415
+        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts  # noqa: PLC0415 - lazy import
 
         delete_below_source_starts(self.site, full_name, starts)
 
@@ -338,7 +338,7 @@ class KafkaLinks(MirrorEntries):
         return LinkChanges(self.site, may_go_on)
 
     def _make_failback(self, may_go_on: Callable[[], None]) -> Failback:
-        from reconciler.providers.brokers.links.failback import Failback  # noqa: PLC0415
+        from reconciler.providers.brokers.links.failback import Failback  # noqa: PLC0415 - lazy import
 
         return Failback(self.site, self.log, may_go_on)
 
@@ -365,7 +365,7 @@ def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | Non
         return Position(begins, begins)
     through, epochs = progress["through"], progress["epochs"]
     assert isinstance(through, int)  # noqa: S101 - we wrote it
-    assert isinstance(epochs, list)  # noqa: S101
+    assert isinstance(epochs, list)  # noqa: S101 - as above
     topic_id = progress["topic_id"]
     return Position(
         begins,
@@ -536,7 +536,7 @@ class _ActionApplier:
         self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:
             self._may_go_on()
-            from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415
+            from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
 
             denials = {parse_rule(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
             denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
