@@ -43,6 +43,8 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
     "protect": "protect",
     "keepDiverged": KEEP_DIVERGED,
 }
+ALL_LINK_FEATURES: Final = frozenset({*LINK_FEATURES.values(), "start-time", "mirror-configs"})
+"""Features of links that depend on neither mode nor direction."""
 
 
 def list_fields(resource: Resource) -> dict[str, Value]:

@@ -27,7 +27,7 @@ def open_recovery(cluster: Cluster, edge: Edge) -> ClusterRecovery | None:
     if cluster.spec.provider != "redpanda":
         return None
     from reconciler.providers.redpanda.bucket import ClusterRecovery  # noqa: PLC0415 - imported on use
-    from reconciler.providers.redpanda.client import AdminClient  # noqa: PLC0415
+    from reconciler.providers.redpanda.client import AdminClient  # noqa: PLC0415 - imported on use
 
     return ClusterRecovery(AdminClient(cluster, edge))
 

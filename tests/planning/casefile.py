@@ -21,7 +21,7 @@ import yaml
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.planning.actions import RoleCost
-from reconciler.planning.fields import LINK_FEATURES
+from reconciler.planning.fields import ALL_LINK_FEATURES
 from reconciler.planning.orders import (
     AlterLinkOrder,
     AlterNamespaceOrder,
@@ -83,7 +83,7 @@ EMBEDDED: dict[str, Any] = {
     "platform": "embedded",
     "links_by_jobs": True,
     "mirror_states": frozenset({"mirroring"}),
-    "link_features": frozenset({"prefix"}),
+    "link_features": frozenset({"prefix", "mirror-configs"}),
     "topic_move": True,
     "quotas": True,
     "inherits_configs": True,
@@ -98,7 +98,7 @@ KAFKA: dict[str, Any] = {
     "tiering_words": "kip-405",
     "links_by_jobs": True,
     "mirror_states": frozenset(ROLES),
-    "link_features": frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "mode-change"}),
+    "link_features": ALL_LINK_FEATURES | {"bidirectional-mode", "mode-change"},
     "mirrors_read_only": False,
     "acls": True,
     "acl_hosts_are_addresses": True,
@@ -162,7 +162,7 @@ _STORAGE: dict[str | bool | None, dict[str, Any]] = {
 
 _LINKS: dict[str, Any] = {
     "mirror_states": list(ROLES),
-    "link_features": [*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"],
+    "link_features": [*ALL_LINK_FEATURES, "bidirectional-mode", "source-mode"],
 }
 """What a platform can do with links where a case says `has_links`."""
 

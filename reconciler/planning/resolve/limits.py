@@ -288,7 +288,7 @@ def find_unsupported_features(
     groups = spec.consumer_offset_sync
     if groups is not None and groups.prefix_groups and "prefix" not in capabilities.mirrors.features:
         yield describe_unsupported(capabilities, "prefix the groups of a link (prefixGroups)", "prefix")
-    if spec.start_offset not in {"earliest", "latest"} and capabilities.mirrors.max_links is not None:
+    if spec.start_offset not in {"earliest", "latest"} and "start-time" not in capabilities.mirrors.features:
         message = f"a link of platform {capabilities.platform} begins at the earliest or the latest record"
         yield f"{message}, not at {spec.start_offset}", "Declare startOffset: earliest, or latest."
 

@@ -552,7 +552,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         yield message, hint
         return
     yield from check_configs(mirror.configs, capabilities)
-    if mirror.configs and not capabilities.mirrors.by_jobs:
+    if mirror.configs and "mirror-configs" not in capabilities.mirrors.features:
         yield describe_unsupported(capabilities, "give a mirror configs of its own", "mirror-configs")
     yield from _check_source(mirror, situation)
     yield from _check_rivals(mirror, situation)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
-from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES
+from reconciler.planning.fields import ALL_LINK_FEATURES, KEEP_DIVERGED
 from reconciler.providers.brokers.client import KafkaClient, read_bindings
 from reconciler.providers.brokers.faults import SECURITY_DISABLED
 from reconciler.providers.brokers.translate import ClusterDescription, ConfigState
@@ -20,7 +20,7 @@ from reconciler.resources.inventory import Capabilities, MirrorSupport
 BY_JOBS: Final = MirrorSupport(
     by_jobs=True,
     roles=frozenset({"mirroring", "paused", "promoted", "failed-over"}),
-    features=frozenset(LINK_FEATURES.values()) - {KEEP_DIVERGED},
+    features=ALL_LINK_FEATURES - {KEEP_DIVERGED},
     read_only=False,
 )
 """Mirrors that jobs copy to any brokers. Swapping roles also needs brokers that can seal a topic (see `seal.py`)."""

@@ -23,7 +23,7 @@ from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import Change, ControlAction, Create, Update, Value
-from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
+from reconciler.planning.fields import ALL_LINK_FEATURES, KEEP_DIVERGED, OBJECT_STORAGE, PROPERTIES
 from reconciler.providers.embedded.client import check_shown, hide_resources, run_batch
 from reconciler.providers.embedded.measures import measure_topics
 from reconciler.providers.embedded.recovery import EmbeddedArchives, list_recoveries, list_replica_sources
@@ -213,7 +213,7 @@ CAPABILITIES: Final = Capabilities(
     mirrors=MirrorSupport(
         by_jobs=True,
         roles=frozenset(ROLES),
-        features=frozenset({*LINK_FEATURES.values(), "bidirectional-mode", "source-mode"} - {KEEP_DIVERGED}),
+        features=ALL_LINK_FEATURES - {KEEP_DIVERGED} | {"bidirectional-mode", "source-mode"},
     ),
     partition_growth=True,
     replication_change=True,

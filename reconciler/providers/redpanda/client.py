@@ -12,6 +12,7 @@ from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, Un
 from reconciler.providers.brokers.security import Tls
 from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin
 from reconciler.providers.secrets import resolve_secret
+from reconciler.runtime.retry import Backoff
 
 if TYPE_CHECKING:
     import ssl
@@ -228,6 +229,8 @@ class AdminClient:
 
 
 _RECOVERY: Final = "/v1/cloud_storage/automated_recovery"
+POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
+"""Pauses between reads of what the cluster has begun."""
 KAFKA: Final = "kafka"
 """The only namespace of Redpanda whose topics clients see."""
 

@@ -67,28 +67,27 @@ class LinkOptions:
     """Full names of this cluster's mirrors declared or recorded one by one."""
     edge: Edge
 
-    def build(self, spec: MirrorLinkSpec, *, entries: Sequence[Json] = ()) -> dict[str, Any]:
-        """Return a link's options with its source's credentials; `entries` are filters of single topics."""
+    def build(self, spec: MirrorLinkSpec) -> dict[str, Any]:
+        """Return all options of a new link, with its source's credentials."""
+        return {"clientOptions": self._build_client(spec.source), **self.build_syncs(spec)}
+
+    def build_syncs(self, spec: MirrorLinkSpec, *, entries: Sequence[Json] = ()) -> dict[str, dict[str, Any]]:
+        """Return what a link syncs; `entries` are filters of single topics."""
         making, groups, rules = spec.auto_create, spec.consumer_offset_sync, spec.acl_sync
-        is_making, is_syncing = making is not None and making.enabled, groups is not None and groups.enabled
-        filters = (
-            [self._build_filter(name_filter) for name_filter in making.filters]
-            if making is not None and is_making
-            else []
-        )
-        metadata: dict[str, Any] = {
-            "interval": "0s" if spec.metadata_interval == _DEFAULT_METADATA_MS else _duration(spec.metadata_interval),
-            FILTERS: [*entries, *filters, _OWN],
-            "startAtLatest" if spec.start_offset == "latest" else "startAtEarliest": {},
-        }
-        names = groups.filters if groups is not None and is_syncing else ()
+        filters = making.filters if making is not None and making.enabled else ()
+        names = groups.filters if groups is not None and groups.enabled else ()
         acls = rules.filters if rules is not None and rules.enabled else ()
+        is_default = spec.metadata_interval == _DEFAULT_METADATA_MS
+        # Tasks are not paused: without a filter they have nothing to do.
         return {
-            "clientOptions": self._build_client(spec.source),
-            TOPICS: metadata,
+            TOPICS: {
+                "interval": "0s" if is_default else _duration(spec.metadata_interval),
+                FILTERS: [*entries, *map(self._build_filter, filters), _OWN],
+                "startAtLatest" if spec.start_offset == "latest" else "startAtEarliest": {},
+            },
             _GROUPS: {
                 "interval": _duration(METADATA_MS if groups is None else groups.interval),
-                "paused": False,  # Without a filter a task has nothing to do.
+                "paused": False,
                 "groupFilters": [_build_name_filter(name_filter, name_filter.name) for name_filter in names],
             },
             _RULES: {

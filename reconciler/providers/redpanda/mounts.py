@@ -25,6 +25,7 @@ from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.brokers.admin import configure_topic, is_equal_config
 from reconciler.providers.brokers.client import ABSENT
 from reconciler.providers.protocol import NO_REPLICAS, CompletedAction, FailedAction, Outcome
+from reconciler.providers.redpanda.client import POLLS
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.inventory import Observed
@@ -39,7 +40,7 @@ from reconciler.resources.mount import (
     MountingSpec,
     RecoverableTopic,
 )
-from reconciler.runtime.retry import Backoff, Tries, skip_check
+from reconciler.runtime.retry import Tries, skip_check
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.client import KafkaClient
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 ID_PREFIX: Final = "redpanda."
 """The id of a cluster is this and its UUID."""
 _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
-_POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
 _MOUNT_LIMIT_S: Final = 600.0
 """The cluster retries a mount of a missing topic for ever."""
 _CANCEL_LIMIT_S: Final = 60.0
@@ -162,7 +162,7 @@ class TopicMover:
 
     def _begin(self, moves: Sequence[TopicMove]) -> None:
         """After a lost response, check what it started."""
-        tries = Tries(_POLLS, attempts=_ATTEMPTS)
+        tries = Tries(POLLS, attempts=_ATTEMPTS)
         while missing := self._find_missing(moves):
             mounts, unmounts = ([move for move in missing if move.is_mount is is_mount] for is_mount in (True, False))
             lost = self._begin_together(mounts) or self._begin_together(unmounts)
@@ -229,7 +229,7 @@ class TopicMover:
 
     def _wait(self, moves: Sequence[TopicMove]) -> None:
         """Each round sends one list for all migrations."""
-        began, tries = self.clock(), Tries(_POLLS)
+        began, tries = self.clock(), Tries(POLLS)
         while running := _group_by_task(moves):
             self.may_go_on()
             tasks = {task.id: task for task in self.admin.list_tasks()}
@@ -255,7 +255,7 @@ class TopicMover:
 
     def _check_ended(self, moves: Sequence[TopicMove]) -> None:
         """Mark moves without a migration as ended; fail those whose topic contradicts that after 10 s."""
-        tries = Tries(_POLLS, within_s=_METADATA_LIMIT_S)
+        tries = Tries(POLLS, within_s=_METADATA_LIMIT_S)
         while unfulfilled := self._list_unfulfilled(moves):
             if tries.has_ended:
                 break
@@ -318,7 +318,7 @@ def _cancel(admin: AdminClient, number: int, state: str, may_go_on: Callable[[],
     if state != MigrationState.CANCELING:
         may_go_on()
         admin.request_action(number, "cancel")
-    tries = Tries(_POLLS, within_s=_CANCEL_LIMIT_S)
+    tries = Tries(POLLS, within_s=_CANCEL_LIMIT_S)
     while (task := admin.read_task(number)) is not None and is_in_progress(task.state):
         if tries.has_ended:
             return False

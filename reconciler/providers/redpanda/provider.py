@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import ConfigState, TopicMetadata
     from reconciler.providers.protocol import Edge, Outcome, TopicAddress
     from reconciler.providers.protocol_links import Links
-    from reconciler.providers.redpanda.shadow_links import ShadowReader, ShadowSite
+    from reconciler.providers.redpanda.shadow_links import ShadowSite
     from reconciler.providers.redpanda.storage import TieredStorage
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster
@@ -97,14 +97,14 @@ class RedpandaProvider(BrokersProvider):
         is_off = any(
             change.path == PROPERTIES + SHADOW_LINKING and str(change.after) != "true" for change in action.changes
         )
-        if is_off and self._has_shadow_links() and (links := self._open_reader().list_links()):
+        if is_off and self._has_shadow_links() and (links := self._open_shadow_site().reader.list_links()):
             message = f"cluster {self._admin.name}: {SHADOW_LINKING} stays on, because it has link {links[0].name}"
             hint = f"Delete it first: reconciler link delete link/{self._admin.name}/{links[0].name}"
             return FailedAction(action.id, UserError(message, hint=hint))
         return change_properties(action, self._client.describe_cluster().id, self._admin, may_go_on)
 
     def _read_native_links(self, topics: Mapping[str, TopicMetadata]) -> Entries:
-        return self._open_reader().read_entries(topics) if self._has_shadow_links() else {}
+        return self._open_shadow_site().reader.read_entries(topics) if self._has_shadow_links() else {}
 
     def _apply_links(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         if not self._has_shadow_links():
@@ -117,9 +117,9 @@ class RedpandaProvider(BrokersProvider):
         mirrors = self.capabilities.mirrors
         return bool(mirrors.roles) and not mirrors.by_jobs
 
-    def _open_reader(self) -> ShadowReader:
-        from reconciler.providers.redpanda.link_options import LinkOptions  # noqa: PLC0415
-        from reconciler.providers.redpanda.shadow_links import ShadowReader  # noqa: PLC0415
+    def _open_shadow_site(self) -> ShadowSite:
+        from reconciler.providers.redpanda.link_options import LinkOptions  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.shadow_links import ShadowReader, ShadowSite  # noqa: PLC0415 - as above
 
         name = self._client.name
         mirrors = {
@@ -127,12 +127,8 @@ class RedpandaProvider(BrokersProvider):
             for address in self._known
             if kind_of(address) == "mirror" and cluster_of(address) == name
         }
-        return ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
-
-    def _open_shadow_site(self) -> ShadowSite:
-        from reconciler.providers.redpanda.shadow_links import ShadowSite  # noqa: PLC0415
-
-        return ShadowSite(**vars(self._open_site()), reader=self._open_reader())
+        reader = ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
+        return ShadowSite(**vars(self._open_site()), reader=reader)
 
     @property
     def links(self) -> Links:
@@ -141,7 +137,7 @@ class RedpandaProvider(BrokersProvider):
             raise RetryableError(self._facts.outage, hint="See whether its nodes are alive, then run it again.")
         if not self._has_shadow_links():
             return super().links
-        from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415
+        from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415 - imported on use
 
         return RedpandaLinks(self._open_shadow_site())
 
@@ -169,7 +165,7 @@ class RedpandaProvider(BrokersProvider):
         return self._open_storage().add_to_storages(storages, self._name_topics(topics))
 
     def _open_storage(self) -> TieredStorage:
-        from reconciler.providers.redpanda.storage import TieredStorage  # noqa: PLC0415
+        from reconciler.providers.redpanda.storage import TieredStorage  # noqa: PLC0415 - imported on use
 
         return TieredStorage(self._facts, self._client, self._edge.now_ms)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import IncompleteError, NotFoundError, ReconcilerError, UnansweredError, UserError
@@ -19,13 +20,14 @@ from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.links.link_states import LinkStates, RecordedMirror, parse_states
 from reconciler.providers.brokers.links.links import KafkaLinks
 from reconciler.providers.brokers.offsets import read_bounds
-from reconciler.providers.models import apply_declared_changes, to_declared_link, to_link_entry
+from reconciler.providers.models import apply_declared_changes, to_declared_link
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
+from reconciler.providers.redpanda.client import POLLS
 from reconciler.providers.redpanda.link_options import FILTERS, TOPICS, LinkOptions, build_literal_filter
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, LinkEntry, MirrorEntry, Position, Trouble
-from reconciler.runtime.retry import Backoff, Tries
+from reconciler.runtime.retry import Tries
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from reconciler.providers.redpanda.client import AdminClient
     from reconciler.resources.mirrors import ObservedLink, ObservedMirror
 
-_POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
 _FAILOVER_LIMIT_S: Final = 120.0
 """Longest time without any topic that is failed over."""
 _CREATION_ROUNDS: Final = 3
@@ -144,18 +145,18 @@ class ShadowReader:
         """Return links and mirrors as the ledger does. `topics` are those of the brokers, by name."""
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
         for link in self.list_links():
-            with self._refusing(f"shadow link {link.name}"):
-                entry = self._build_link(link)
-                to_declared_link(link.name, self.options.cluster, entry)
-            entries[link_key(link.name)] = entry.to_json()
+            entries[link_key(link.name)] = self.build_entry(link).to_json()
             for topic in link.topics:
                 if topic.name in topics:
                     mirror = self._build_mirror(link, topic, topics[topic.name].id)
                     entries[mirror_key(topic.name)] = mirror.to_document()
         return entries
 
-    def _build_link(self, link: ShadowLink) -> LinkEntry:
-        spec = self.options.to_declared(link.configurations)
+    def build_entry(self, link: ShadowLink) -> LinkEntry:
+        """Return a link's entry; raise `UserError` if no MirrorLink can say it."""
+        with self._refusing(f"shadow link {link.name}"):
+            spec = self.options.to_declared(link.configurations)
+            to_declared_link(link.name, self.options.cluster, LinkEntry(link.uid, spec["source"], spec))
         trouble = next((trouble for trouble in link.tasks.values() if trouble.code == _UNREACHABLE), None)
         status = LinkStatus.ACTIVE if trouble is None else LinkStatus.UNAVAILABLE
         if link.state not in _LINK_STATES:
@@ -269,15 +270,27 @@ class ShadowBatch:
 
     def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
         """Yield the outcome of each action. Idempotent."""
-        self._fail_over([action for action in actions if isinstance(action, Transition)])
+        stopped: dict[str, ControlAction] = {}
+        deleted: dict[str, ControlAction] = {}
         created: dict[str, list[Create]] = {}
-        for action in sorted(actions, key=lambda action: not isinstance(action, Delete)):
-            if isinstance(action, Create) and isinstance(action.after, MirrorTopic):
-                created.setdefault(action.after.link, []).append(action)
-            elif action.id not in self.results:
-                self._record(action, self._change)
+        others: list[ControlAction] = []
+        for action in actions:
+            name = self._naming.to_physical(full_name_of(action.address))
+            match action:
+                case Transition(verb="failover"):
+                    stopped[name] = action
+                case Delete(before=MirrorTopic()):
+                    deleted[name] = action
+                case Create(after=MirrorTopic() as mirror):
+                    created.setdefault(mirror.link, []).append(action)
+                case _:
+                    others.append(action)
+        self._try(stopped.values(), partial(self._fail_over, stopped))
+        self._try(deleted.values(), partial(self._delete_mirrors, deleted))
+        for action in sorted(others, key=lambda action: not isinstance(action, Delete)):
+            self._try([action], partial(self._change, action))
         for link, creations in created.items():
-            self._create_mirrors(link, creations)
+            self._try(creations, partial(self._create_mirrors, link, creations))
         for action in actions:
             result = self.results[action.id]
             if isinstance(result, ReconcilerError):
@@ -285,11 +298,12 @@ class ShadowBatch:
             else:
                 yield CompletedAction(action.id, result, self._find_topic_name(action))
 
-    def _record(self, action: ControlAction, change: Callable[[ControlAction], str | None]) -> None:
+    def _try(self, actions: Iterable[ControlAction], change: Callable[[], None]) -> None:
+        """Run a change; its error is that of all its actions without a result."""
         try:
-            self.results[action.id] = change(action)
+            change()
         except ReconcilerError as error:
-            self.results[action.id] = error
+            self.results |= {action.id: error for action in actions if action.id not in self.results}
 
     def _find_topic_name(self, action: ControlAction) -> str | None:
         is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
@@ -310,19 +324,17 @@ class ShadowBatch:
         self.may_go_on()
         return self.site.reader.admin.call_shadow_links(method, content)
 
-    def _change(self, action: ControlAction) -> str | None:
+    def _change(self, action: ControlAction) -> None:
         match action:
             case Create(after=MirrorLink() as link):
-                return self._create_link(link)
+                self.results[action.id] = self._create_link(link)
             case Update(after=MirrorLink() as link):
-                return self._update_link(link.metadata.name, action.changes)
+                self.results[action.id] = self._update_link(link.metadata.name, action.changes)
             case Delete(before=MirrorLink() as link):
                 self._delete_link(link.metadata.name, action.incarnation)
-            case Delete(before=MirrorTopic() as mirror):
-                self._delete_mirror(action, mirror)
+                self.results[action.id] = None
             case _:
                 raise unsupported_error(action)
-        return None
 
     def _find_link(self, name: str) -> ShadowLink | None:
         return next((link for link in self.site.reader.list_links() if link.name == name), None)
@@ -343,23 +355,18 @@ class ShadowBatch:
             except UnansweredError:
                 if (existing := self._find_link(name)) is None:
                     raise
-        declared = to_declared_link(name, self.site.cluster, self._to_entry(existing))
-        wanted = to_declared_link(name, self.site.cluster, to_link_entry(link, existing.uid))
-        if self._options.build(declared.spec) != self._options.build(wanted.spec):
+        declared = to_declared_link(name, self.site.cluster, self.site.reader.build_entry(existing))
+        if self._options.build(declared.spec) != configurations:
             message = f"link {name} exists, and differs from what was to be created"
             raise UserError(message, hint="It was created after the plan: plan again.")
         return existing.uid
 
-    def _to_entry(self, link: ShadowLink) -> LinkEntry:
-        spec = self._options.to_declared(link.configurations)
-        return LinkEntry(link.uid, spec["source"], spec)
-
     def _update_link(self, name: str, changes: Sequence[Change]) -> str:
         link = self._require_link(name)
-        entry = self._to_entry(link)
-        after = LinkEntry(link.uid, entry.source_cluster, apply_declared_changes(entry.declared, changes))
+        entry = self.site.reader.build_entry(link)
+        after = replace(entry, declared=apply_declared_changes(entry.declared, changes))
         spec = to_declared_link(name, self.site.cluster, after).spec
-        wanted = self._options.build(spec, entries=self._options.select_entries(link.configurations))
+        wanted = self._options.build_syncs(spec, entries=self._options.select_entries(link.configurations))
         self._update(name, self._options.change(link.configurations, wanted, changes))
         return link.uid
 
@@ -384,70 +391,68 @@ class ShadowBatch:
     def _set_filters(self, link: ShadowLink, filters: Sequence[Mapping[str, Any]]) -> None:
         self._update(link.name, {TOPICS: {**(link.configurations.get(TOPICS) or {}), FILTERS: filters}})
 
-    def _delete_mirror(self, action: Delete, mirror: MirrorTopic) -> None:
-        """Delete a topic after a failover, which ends its copying."""
-        name, link = self._naming.to_physical(mirror.name), self._find_link(mirror.link)
-        filters = [] if link is None else self._options.read_filters(link.configurations)
-        if link is not None and (own := build_literal_filter(name)) in filters:
-            self._set_filters(link, [row for row in filters if row != own])
-        seen = self.site.read_topics([name]).get(name)
-        if seen is None:
-            return
-        if action.incarnation not in {None, seen.id}:
-            message = f"topic {mirror.name} was deleted and created again since the plan"
-            raise UserError(message, hint="Plan again.")
-        if link is not None and any(topic.name == name for topic in link.topics):
-            result = self._fail_over_topics({name: action}).pop(action.id)
-            if isinstance(result, ReconcilerError):
-                raise result
-        outcome = self.site.delete_topics({mirror.name: seen.id}, self.may_go_on)[mirror.name]
-        if isinstance(outcome, ReconcilerError):
-            raise outcome
-
-    def _create_mirrors(self, link_name: str, actions: Sequence[Create]) -> None:
-        """Add topics to their link's filters, and wait for it to create them."""
-        missing = {self._naming.to_physical(full_name_of(action.address)): action for action in actions}
-        try:
-            link = self._require_link(link_name)
-            filters = [*self._options.read_filters(link.configurations)]
-            added = [own for name in missing if (own := build_literal_filter(name)) not in filters]
-            if added:
-                self._set_filters(link, [*added, *filters])
-            tries = Tries(_POLLS, within_s=_CREATION_ROUNDS * self._options.read_interval_s(link.configurations))
-            while missing:
-                link = self._require_link(link_name)
-                topics = self.site.read_topics([topic.name for topic in link.topics if topic.name in missing])
-                self.results |= {missing.pop(name).id: seen.id for name, seen in topics.items()}
-                if missing and tries.has_ended:
-                    break
-                if missing:
-                    self.may_go_on()
-                    tries.wait()
-            message = f"link {link_name} has not created it after {tries.elapsed_s:.0f} s{link.explain_tasks()}"
-            error: ReconcilerError = IncompleteError(message, hint=self._suggest_errors(link_name))
-        except ReconcilerError as caught:
-            error = caught
-        self.results |= {action.id: error for action in missing.values()}
-
-    def _fail_over(self, actions: Sequence[Transition]) -> None:
-        topics: dict[str, ControlAction] = {}
-        for action in actions:
-            if action.verb == FAILOVER:
-                topics[self._naming.to_physical(full_name_of(action.address))] = action
-            else:
-                self.results[action.id] = unsupported_error(action)
-        results = self._fail_over_topics(topics)
-        self._drop_filters({name for name in results.values() if isinstance(name, str)})
-        ids = {name: seen.id for name, seen in self.site.read_topics(sorted(topics)).items()} if results else {}
-        self.results |= {action: ids.get(name) if isinstance(name, str) else name for action, name in results.items()}
-
     def _drop_filters(self, names: Collection[str]) -> None:
-        """Remove filters of failed-over topics, which would select them again after a deletion."""
+        """Remove the filters of single topics, which would create them again."""
         own = [build_literal_filter(name) for name in names]
         for link in self.site.reader.list_links() if own else ():
             filters = self._options.read_filters(link.configurations)
             if any(row in own for row in filters):
                 self._set_filters(link, [row for row in filters if row not in own])
+
+    def _delete_mirrors(self, actions: Mapping[str, ControlAction]) -> None:
+        """Fail topics over, which ends their copying, and delete them. `actions` are by name."""
+        self._drop_filters(actions)
+        topics = self.site.read_topics(sorted(actions)) if actions else {}
+        existing: dict[str, ControlAction] = {}
+        for name, action in actions.items():
+            if name not in topics:
+                self.results[action.id] = None
+            elif isinstance(action, Delete) and action.incarnation not in {None, topics[name].id}:
+                message = f"topic {self._naming.to_full_name(name)} was deleted and created again since the plan"
+                self.results[action.id] = UserError(message, hint="Plan again.")
+            else:
+                existing[name] = action
+        stopped = self._fail_over_topics(existing)
+        errors = {
+            key: result
+            for key, result in stopped.items()
+            if isinstance(result, ReconcilerError) and not isinstance(result, NotFoundError)  # an ordinary topic
+        }
+        self.results |= errors
+        left = {full_name_of(action.address): name for name, action in existing.items() if action.id not in errors}
+        deleted = self.site.delete_topics({full: topics[name].id for full, name in left.items()}, self.may_go_on)
+        for full_name, name in left.items():
+            outcome = deleted[full_name]
+            self.results[existing[name].id] = outcome if isinstance(outcome, ReconcilerError) else None
+
+    def _create_mirrors(self, link_name: str, actions: Sequence[Create]) -> None:
+        """Add topics to their link's filters, and wait for it to create them."""
+        missing = {self._naming.to_physical(full_name_of(action.address)): action for action in actions}
+        link = self._require_link(link_name)
+        filters = self._options.read_filters(link.configurations)
+        if added := [own for name in missing if (own := build_literal_filter(name)) not in filters]:
+            self._set_filters(link, [*added, *filters])
+        tries = Tries(POLLS, within_s=_CREATION_ROUNDS * self._options.read_interval_s(link.configurations))
+        while missing:
+            link = self._require_link(link_name)
+            topics = self.site.read_topics([topic.name for topic in link.topics if topic.name in missing])
+            self.results |= {missing.pop(name).id: seen.id for name, seen in topics.items()}
+            if missing and tries.has_ended:
+                message = f"link {link_name} has not created it after {tries.elapsed_s:.0f} s{link.explain_tasks()}"
+                raise IncompleteError(message, hint=self._suggest_errors(link_name))
+            if missing:
+                self.may_go_on()
+                tries.wait()
+
+    def _fail_over(self, actions: Mapping[str, ControlAction]) -> None:
+        """Make topics ordinary. `actions` are by name."""
+        self._drop_filters(actions)
+        stopped = self._fail_over_topics(actions)
+        topics = self.site.read_topics(sorted(actions)) if stopped else {}
+        for name, action in actions.items():
+            result = stopped[action.id]
+            is_over = isinstance(result, str) and name in topics
+            self.results[action.id] = topics[name].id if is_over else result
 
     def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
         """Wait until each topic is ordinary or has failed; return its name or the error by action id.
@@ -456,7 +461,7 @@ class ShadowBatch:
         """
         waiting, requested = dict(actions), set[str]()
         results: dict[str, str | ReconcilerError] = {}
-        tries, left = Tries(_POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)
+        tries, left = Tries(POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)
         while waiting:
             try:
                 links = self.site.reader.list_links()
@@ -468,7 +473,7 @@ class ShadowBatch:
                 if result is not None:
                     results[waiting.pop(name).id] = result
             if len(waiting) < left:
-                tries, left = Tries(_POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)
+                tries, left = Tries(POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)
             elif tries.has_ended:
                 late = IncompleteError(
                     f"it is still being failed over after {tries.elapsed_s:.0f} s", hint="Run the same command again."
