@@ -1,4 +1,4 @@
-"""Plan, unmount, mount and fail over on an emulated Redpanda: beside the provider of Kafka, and bare scripts."""
+"""Plans, mounts and failovers on an emulated Redpanda, compared with the Kafka provider and with bare scripts."""
 
 from __future__ import annotations
 

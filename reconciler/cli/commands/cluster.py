@@ -26,7 +26,7 @@ def recover_command(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Let a new Redpanda cluster recover what a lost one left in their bucket; again, follow it to its end."""
+    """Recover a lost Redpanda cluster from its bucket into a new one. Run again, it follows the recovery."""
     from reconciler.operations.clusters.cluster_recovery import recover_cluster
 
     def confirm() -> bool:

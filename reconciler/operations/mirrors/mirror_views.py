@@ -155,9 +155,10 @@ class LagReader:
     _unreachable: set[str] = field(default_factory=set)
     _replaced_sources: dict[tuple[str, str], bool] = field(default_factory=dict)
 
-    def measure(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
+    def measure(self, seen: ObservedMirror, own: Mapping[int, Position] | None = None) -> tuple[PartitionLag, ...]:
         """Return the offsets and lag of a mirror's partitions."""
-        own = require_links(self.site.providers[seen.cluster]).read_positions(seen.name)
+        if own is None:
+            own = require_links(self.site.providers[seen.cluster]).read_positions(seen.name)
         return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.read_source_positions(seen))
 
     def read_source_positions(self, seen: ObservedMirror) -> Mapping[int, Position]:
@@ -318,13 +319,21 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
     """Yield mirrors with lags. Beyond the limit of partitions, lags are unmeasured."""
-    lags, left = LagReader(site), MAX_MEASURED_PARTITIONS
+    left, names = MAX_MEASURED_PARTITIONS, dict[str, list[str]]()
     for seen in mirrors:
-        partitions: tuple[PartitionLag, ...] = ()
         if seen.partitions <= left:
             left -= seen.partitions
+            names.setdefault(seen.cluster, []).append(seen.name)
+    positions: dict[str, Mapping[str, Mapping[int, Position]]] = {}
+    for cluster, of_cluster in names.items():
+        with suppress(ReconcilerError):  # Mirrors are read one by one then.
+            positions[cluster] = require_links(site.providers[cluster]).read_positions_of_topics(of_cluster)
+    lags = LagReader(site)
+    for seen in mirrors:
+        partitions: tuple[PartitionLag, ...] = ()
+        if seen.name in names.get(seen.cluster, ()):
             with suppress(ReconcilerError):
-                partitions = lags.measure(seen)
+                partitions = lags.measure(seen, positions.get(seen.cluster, {}).get(seen.name))
         yield MirrorRow(seen, partitions)
 
 

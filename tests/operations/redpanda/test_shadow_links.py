@@ -7,16 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.admin import AdminClient as Brokers
-from confluent_kafka.admin import NewTopic
 
 from reconciler.errors import UserError
+from reconciler.operations.mirrors.link_orders import order_links, parse_link_changes
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.verify import VerifyOptions, verify, verify_link
 from reconciler.planning.actions import Adopt, Transition
+from reconciler.planning.orders import AlterLinkOrder
 from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.link_options import build_literal_filter
 from reconciler.providers.registry import open_provider
@@ -24,6 +33,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
+from tests.servers.brokers import list_rules
 from tests.servers.redpanda.faults import LINK
 from tests.servers.redpandaexternal import EXTERNAL
 
@@ -328,14 +338,61 @@ def test_a_failed_over_topic_leaves_no_filter_that_would_make_it_again(pair: Pai
     assert build_literal_filter(pair.orders) not in pair.filters()
 
 
-def test_a_mirror_is_compared_with_its_source_and_a_link_altered(pair: Pair) -> None:
+def test_a_mirror_is_compared_with_its_source(pair: Pair) -> None:
     pair.create(pair.orders, records=3)
     pair.apply(link([pair.orders], consumerOffsetSync={"enabled": False}, autoCreate={"enabled": False}))
     pair.desk.consume(pair.orders, 3)
-    reach, how = SiteOptions(invocation=pair.desk.bench.invocation, select=Select()), pair.desk.bench.stop
-    options = VerifyOptions(deep=False, report=lambda _: None, stop=how)
+    reach = SiteOptions(invocation=pair.desk.bench.invocation, select=Select())
+    options = VerifyOptions(deep=False, report=lambda _: None, stop=pair.desk.bench.stop)
     assert verify_link(reach, Address(f"link/west/{pair.link}"), options).verdict is None
     assert verify(reach, f"mirror/west/{pair.orders}", None, options).verdict is None
+
+
+def test_a_link_is_altered_by_a_command(pair: Pair) -> None:
+    pair.create(pair.orders)
+    pair.apply(link([pair.orders]))
+    changes = parse_link_changes({"metadataInterval": "10s"}, ())
+    order_links(pair.desk.bench.acting(), [f"link/west/{pair.link}"], lambda at, _: AlterLinkOrder(at, changes))
+    (row,) = pair.call("ListShadowLinks")["shadowLinks"]
+    assert row["configurations"]["topicMetadataSyncOptions"]["interval"] == "10s"
+    assert build_literal_filter(pair.orders) in pair.filters()
+
+
+def test_group_offsets_and_access_rules_follow_their_source(pair: Pair) -> None:
+    pair.create(pair.orders, records=3)
+    group, rule = (
+        f"{pair.prefix}-readers",
+        AclBinding(
+            ResourceType.TOPIC,
+            pair.orders,
+            ResourcePatternType.LITERAL,
+            "User:reader",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        ),
+    )
+    admin = Brokers({"bootstrap.servers": pair.source})
+    admin.create_acls([rule])[rule].result()
+    consumer = Consumer({"bootstrap.servers": pair.source, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(pair.orders, 0, 2)], asynchronous=False)
+    consumer.close()
+    groups = {"enabled": True, "filters": [{"name": pair.prefix, "patternType": "prefixed"}]}
+    pair.apply(
+        link(
+            [pair.orders], consumerOffsetSync=groups, aclSync={"enabled": True, "filters": [{"resourceType": "topic"}]}
+        )
+    )
+    west = Brokers(pair.desk.settings)
+    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(pair.orders, 0)])
+    deadline = time.monotonic() + 30
+    while west.list_consumer_group_offsets([wanted])[group].result().topic_partitions[0].offset != 2:
+        assert time.monotonic() < deadline
+    while not list_rules(west, pair.orders):
+        assert time.monotonic() < deadline
+    assert [(each.principal, each.operation) for each in list_rules(west, pair.orders)] == [
+        ("User:reader", AclOperation.READ)
+    ]
 
 
 @pytest.mark.emulated("injects a fault")

@@ -109,7 +109,7 @@ class Recoveries:
         return {"state": f"recovery_stage::{self._stage}"} | ({"error": self._error} if self._error else {})
 
     def upload(self) -> None:
-        """Write to the bucket what a new cluster restores: topics with their records as far as they are tiered."""
+        """Write topics, rules, properties and commits to the bucket, with the records of tiered topics."""
         options = {"bootstrapServers": [f"127.0.0.1:{self._broker_port}"]}
         with ClusterReader(options) as own, BrokerConnection(self._broker_port) as broker:
             names = sorted(name for name, row in own.topics.items() if not row.is_internal)
