@@ -368,7 +368,7 @@ class RunResult:
 
 
 class Engine:
-    """Executes the actions of one plan."""
+    """Executes one plan's actions."""
 
     def __init__(
         self, actions: Sequence[Action], ports: RunPorts, *, record: Record, run: str, leaves_jobs: bool = False

@@ -157,7 +157,7 @@ class Records(Protocol):
 
 @runtime_checkable
 class RenumberedLog(Protocol):
-    """A log that returns records with the offsets of another log."""
+    """A log that returns records with another log's offsets."""
 
     foreign: int | None
     """Own offset of the first record that the other log lacks."""

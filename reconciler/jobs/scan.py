@@ -166,7 +166,7 @@ class OffsetOption:
         return None if offset is None or offset < 0 else offset
 
     def resolve(self, all_bounds: Mapping[int, Bounds]) -> dict[int, int]:
-        """Return the offset of each partition."""
+        """Return each partition's offset."""
         if self.everywhere is None and (others := sorted(all_bounds.keys() ^ self.by_partition.keys())):
             lacks = others[0] in all_bounds
             problem = "names no offset for" if lacks else "names an offset for"

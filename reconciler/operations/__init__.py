@@ -1,1 +1,1 @@
-"""Use cases: the work of each command."""
+"""Use cases: each command's work."""

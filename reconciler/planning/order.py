@@ -35,7 +35,7 @@ _ONE_SIDED: Final = frozenset({"pause", "resume", "failover"})
 
 
 class ActionDependencies:
-    """Dependencies between the actions of one plan, by action id."""
+    """Dependencies between one plan's actions, by action id."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation

@@ -80,7 +80,7 @@ def count_by_kind(plan: Plan) -> dict[str, int]:
 
 
 def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
-    """Format the counts of a plan: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
+    """Format a plan's counts: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
     todo = format_planned_counts(plan.actions) or ("" if plan.waiting else "nothing to do")
     parts = [todo] if todo else []
     parts += [f"{format_count(len(plan.waiting))} waiting"] if plan.waiting else []

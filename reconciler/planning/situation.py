@@ -284,5 +284,5 @@ class Review:
     desired: Desired
     actions: Sequence[Action]
     measure: Callable[..., Measure | None]
-    """Returns the measurement of a topic, if any. `is_wish`: only estimates need it."""
+    """Returns a topic's measurement, if any. `is_wish`: only estimates need it."""
     list_topics_below: Callable[[Address], Iterable[Address]]

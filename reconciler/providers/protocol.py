@@ -253,7 +253,7 @@ class Provider(Protocol):
         ...
 
     def open_sink(self, topic: TopicAddress) -> StagedSink | TransactionalSink:
-        """Return a sink for the records of a topic."""
+        """Return a sink for a topic's records."""
         ...
 
     @property

@@ -79,7 +79,7 @@ class Links(Protocol):
         ...
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the position of each partition."""
+        """Return each partition's position."""
         ...
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:

@@ -187,7 +187,7 @@ class Spans:
 
 
 class TopicLog(Protocol):
-    """The records of one topic."""
+    """One topic's records."""
 
     @property
     def topic_id(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The journal of a run: entries, files and progress.
+"""A run's journal: entries, files and progress.
 
 Entries are valid once their object is complete. The next writer replaces a truncated last object by compare-and-swap.
 """

@@ -111,7 +111,7 @@ def _do_nothing() -> None:
 
 
 class CatalogRegister:
-    """Reads and commits the catalog of one cluster. Thread-safe."""
+    """Reads and commits one cluster's catalog. Thread-safe."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -164,7 +164,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """Checks the segments of one partition."""
+    """Checks one partition's segments."""
 
     listed: ObjectIndex
     local_start: int

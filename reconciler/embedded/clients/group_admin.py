@@ -137,7 +137,7 @@ class Groups:
 
     @classmethod
     def of(cls, cluster: ClusterContext) -> Groups:
-        """Create the groups of a cluster."""
+        """Create a cluster's groups."""
         return cls(cluster.store, cluster.catalog, cluster.permissions, cluster.now_ms, cluster.remote)
 
     def list_names(self) -> list[str]:

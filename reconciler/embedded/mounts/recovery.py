@@ -245,7 +245,7 @@ PARTITION_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """The recoveries of one cluster; any process can continue them."""
+    """One cluster's recoveries; any process can continue them."""
 
     store: ObjectStore
     catalog: CatalogRegister

@@ -1,4 +1,4 @@
-"""The head of a partition: its newest metadata, one object that is replaced by compare-and-swap."""
+"""A partition's head: its newest metadata, one object that is replaced by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ _READ_THREADS: Final = 16
 
 
 def get_link_position(head: Head | None) -> Position:
-    """Return the offsets and epochs of a partition, for comparisons by links."""
+    """Return a partition's offsets and epochs, for comparisons by links."""
     if head is None:
         return Position(0, 0)
     source = head.source

@@ -220,7 +220,7 @@ class Storages:
 
 
 def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
-    """Read the storage of one topic."""
+    """Read one topic's storage."""
     return next(iter(_read_named_storages(reach, reach.open_site(), [address])))
 
 

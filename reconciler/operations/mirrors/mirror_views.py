@@ -338,7 +338,7 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
 
 
 def compute_lags(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
-    """Return the lag of each partition."""
+    """Return each partition's lag."""
     return tuple(_compute_partition_lag(partition, position, source) for partition, position in sorted(own.items()))
 
 

@@ -55,7 +55,7 @@ R = TypeVar("R")
 
 
 class SparkJobs:
-    """Runs the jobs of a command. The first job starts Spark; the end of the block stops it."""
+    """Runs a command's jobs. The first job starts Spark; the end of the block stops it."""
 
     def __init__(self, providers: Mapping[str, Provider], spark: SparkSpec, invocation: Invocation) -> None:
         self._providers = providers

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Below: TypeAlias = Callable[[Address], Iterable[Address]]
     """Returns the topics below a namespace; none for other addresses."""
     Measuring: TypeAlias = Callable[..., Measure | None]
-    """Returns the measurement of a topic; `is_wish`: no risk depends on it."""
+    """Returns a topic's measurement; `is_wish`: no risk depends on it."""
     Backlog: TypeAlias = Callable[[Address, Topic], Loss]
     """Returns what expires of a topic's upload backlog."""
 

@@ -294,7 +294,7 @@ def find_unsupported_features(
 
 
 def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield why a platform cannot protect the mirrors of a link."""
+    """Yield why a platform cannot protect a link's mirrors."""
     if link.spec.protect != "acl" or capabilities.mirrors.read_only:
         return
     if not capabilities.acls:

@@ -207,7 +207,7 @@ class KafkaMountings:
         capabilities: Callable[[], Capabilities],
         log: Callable[[Address], TopicLog],
     ) -> KafkaMigrations:
-        """Return the mounts and unmounts of the cluster."""
+        """Return the cluster's mounts and unmounts."""
         name = self.declared.metadata.name
         moves = KafkaMoves(
             self.declared.address,

@@ -76,7 +76,7 @@ def read_capabilities(
     principal: str | None,
     has_job_links: Callable[[], bool],
 ) -> Capabilities:
-    """Return the limits of a cluster; `listed`: configs of an existing topic, `principal`: see `AccessControl`."""
+    """Return a cluster's limits; `listed`: configs of an existing topic, `principal`: see `AccessControl`."""
     configs = redpanda_configs(listed, admin.version)
     is_open = not admin.outage and (
         admin.properties.get("kafka_enable_authorization") is False or not admin.properties.get("enable_sasl")

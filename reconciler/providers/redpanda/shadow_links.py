@@ -239,7 +239,7 @@ class RedpandaLinks:
         return KafkaLinks(self.site).read_mirror(full_name)
 
     def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return the position of each partition; offsets are those of the source."""
+        """Return each partition's position; offsets are those of the source."""
         positions = self.read_positions_of_topics([full_name])
         if full_name not in positions:
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
