@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from reconciler.operations.drift import DriftItem
     from reconciler.operations.plan import PlanResult
 
+# ruff: noqa: PLC0415 - slow to import, and not needed to read topics
+
 _LOG: Final = logging.getLogger("reconciler")
 
 
@@ -145,7 +147,7 @@ class Workspace:
             UserError: The files have problems, or the state is damaged or belongs to another workspace.
             RetryableError: A cluster does not answer.
         """
-        from reconciler.operations.plan import plan  # noqa: PLC0415 - slow to import, and not needed to read topics
+        from reconciler.operations.plan import plan
 
         select = self._select_with(targets, excludes, labels, changed_since, allow)
         return WorkspacePlan(plan(self._build_invocation(), select))
@@ -175,8 +177,8 @@ class Workspace:
             IncompleteError: Work remains; the next apply continues it.
             RetryableError: A cluster does not answer; nothing was done.
         """
-        from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned  # noqa: PLC0415 - as in `plan`
-        from reconciler.operations.steps.runner import Stop  # noqa: PLC0415 - as in `plan`
+        from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned
+        from reconciler.operations.steps.runner import Stop
 
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
@@ -204,7 +206,7 @@ class Workspace:
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
         """Return the differences between clusters and files; see `plan` for the parameters."""
-        from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
+        from reconciler.operations.drift import drift
 
         drifted = drift(self._build_invocation(), self._select_with(targets, excludes, labels, changed_since, ()))
         if drifted.verdict is not None and not isinstance(drifted.verdict, DriftError):
@@ -241,7 +243,7 @@ def register_topics(session: Session, workspace: Workspace) -> None:
 
     Environment variables are pickled with the data source, and appear in no option or log.
     """
-    from reconciler.operations.clusters.notebook import register_topic_opener  # noqa: PLC0415 - only Spark needs it
+    from reconciler.operations.clusters.notebook import register_topic_opener
 
     context = workspace._build_invocation()  # noqa: SLF001 - its own
     register_topic_opener(session, workspace.folder, environ=context.environ, select=workspace._select)  # noqa: SLF001 - its own

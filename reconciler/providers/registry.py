@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from reconciler.providers.redpanda.bucket import ClusterRecovery
     from reconciler.resources.cluster import Cluster
 
+# ruff: noqa: PLC0415 - a cluster imports only its own platform
+
 
 def open_provider(cluster: Cluster, edge: Edge) -> Provider:
     """Return a cluster's provider without reading it. Reject unknown platforms."""
@@ -26,26 +28,26 @@ def open_recovery(cluster: Cluster, edge: Edge) -> ClusterRecovery | None:
     """Return the recovery of a whole cluster by its platform; `None` if the platform has none."""
     if cluster.spec.provider != "redpanda":
         return None
-    from reconciler.providers.redpanda.bucket import ClusterRecovery  # noqa: PLC0415 - imported on use
-    from reconciler.providers.redpanda.client import AdminClient  # noqa: PLC0415 - imported on use
+    from reconciler.providers.redpanda.bucket import ClusterRecovery
+    from reconciler.providers.redpanda.client import AdminClient
 
     return ClusterRecovery(AdminClient(cluster, edge))
 
 
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported on use
+    from reconciler.providers.embedded.provider import EmbeddedProvider
 
     return EmbeddedProvider.open(cluster, edge)
 
 
 def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.kafka import KafkaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.kafka import KafkaProvider
 
     return KafkaProvider(cluster, edge)
 
 
 def _open_redpanda(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.redpanda.provider import RedpandaProvider  # noqa: PLC0415 - as above
+    from reconciler.providers.redpanda.provider import RedpandaProvider
 
     return RedpandaProvider(cluster, edge)
 

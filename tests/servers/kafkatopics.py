@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.waiting import until
+
 if TYPE_CHECKING:
     from reconciler.providers.brokers.records.record_log import KafkaLog
     from reconciler.records.log import Isolation
@@ -43,9 +45,11 @@ def make_topic(kafka: Kafka, name: str, *, partitions: int = 3, **configs: str) 
 def until_known(kafka: Kafka, name: str, partitions: int) -> None:
     """Wait until brokers know of a topic that was just made."""
     admin = _admin(kafka)
-    deadline = time.monotonic() + _SECONDS
-    while len(admin.list_topics(name, _SECONDS).topics[name].partitions) != partitions:
-        assert time.monotonic() < deadline, f"{name} does not become known"
+    until(
+        lambda: len(admin.list_topics(name, _SECONDS).topics[name].partitions) == partitions,
+        f"{name} does not become known",
+        seconds=_SECONDS,
+    )
 
 
 def delete_topic(kafka: Kafka, name: str) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from confluent_kafka import Producer
 
 from examples import kafkajars
 from tests.servers.kafka import Kafka
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -87,9 +87,6 @@ def test_a_broker_ends_with_whoever_started_it(how: signal.Signals) -> None:
     os.kill(int(broker), 0)
     starter.send_signal(how)
     starter.communicate()
-    deadline = time.monotonic() + 20
-    while Path(folder).exists():
-        assert time.monotonic() < deadline, "the broker outlived its starter"
-        time.sleep(0.05)
+    until(lambda: not Path(folder).exists(), "the broker outlived its starter", seconds=20)
     with pytest.raises(ProcessLookupError):
         os.kill(int(broker), 0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -25,6 +24,7 @@ from tests.servers.test_redpanda_server import (
     write,
 )
 from tests.servers.test_redpanda_shadow_links import commits_of
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -50,12 +50,8 @@ def offload(server: Redpanda, admin: AdminClient, name: str, **configs: str) -> 
     return [(1, "b"), (2, "c")]
 
 
-def until_inactive(server: Redpanda, path: str) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while (found := call(server, "GET", path)[1])["state"] != "inactive":
-        assert time.monotonic() < deadline, (found, server.log)
-        time.sleep(0.02)
-    return found
+def until_inactive(server: Redpanda, path: str) -> None:
+    until(lambda: call(server, "GET", path)[1]["state"] == "inactive", server.log)
 
 
 def test_a_topic_is_recovered_at_its_creation_with_its_records_at_the_same_offsets(
@@ -113,9 +109,7 @@ def test_no_client_writes_to_a_topic_that_comes_back(redpanda: Redpanda, admin: 
     records = offload(redpanda, admin, kafka_prefix)
     redpanda.faults.add("slow", RECOVERY, f"{kafka_prefix}/", seconds=2)
     assert call(redpanda, "POST", TOPICS, {"topic_names_pattern": kafka_prefix})[0] == 202
-    deadline = time.monotonic() + SECONDS
-    while kafka_prefix not in admin.list_topics(timeout=SECONDS).topics:
-        assert time.monotonic() < deadline, redpanda.log
+    until(lambda: kafka_prefix in admin.list_topics(timeout=SECONDS).topics, redpanda.log)
     assert failure_of_a_write(redpanda, kafka_prefix) == "TOPIC_EXCEPTION"
     until_inactive(redpanda, TOPICS)
     assert read(redpanda, kafka_prefix, 2) == records
@@ -141,9 +135,7 @@ def test_a_new_cluster_restores_what_a_lost_one_left_in_the_bucket(
     new.faults.add("fails", RECOVERY, "cluster/", message="no such manifest")
     assert call(new, "POST", CLUSTER) == (202, {"status": "Recovery initialized"})
     failed = {"state": "recovery_stage::failed", "error": "no such manifest"}
-    deadline = time.monotonic() + SECONDS
-    while call(new, "GET", CLUSTER)[1] != failed:
-        assert time.monotonic() < deadline
+    until(lambda: call(new, "GET", CLUSTER)[1] == failed)
     new.faults.add("slow", RECOVERY, "cluster/", seconds=0.3)
     assert call(new, "POST", CLUSTER, {"cluster_uuid_override": lost.cluster.uuid})[0] == 202
     assert call(new, "GET", CLUSTER)[1]["state"].startswith("recovery_stage::")

@@ -32,6 +32,7 @@ from examples import kafkajars
 from tests.servers.certificates import Authority
 from tests.servers.redpanda import wire
 from tests.servers.redpanda.server import Redpanda
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -138,17 +139,14 @@ def read(server: Redpanda, topic: str, count: int, partition: int = 0) -> list[t
 
 
 def until_gone(server: Redpanda, migration: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while call(server, "GET", f"/v1/migrations/{migration}")[0] != 404:
-        assert time.monotonic() < deadline, (server.log, call(server, "GET", "/v1/migrations"))
-        time.sleep(0.02)
+    until(
+        lambda: call(server, "GET", f"/v1/migrations/{migration}")[0] == 404,
+        lambda: (server.log, call(server, "GET", "/v1/migrations")),
+    )
 
 
 def until_state(server: Redpanda, migration: int, state: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while (found := state_of(server, migration)) != state:
-        assert time.monotonic() < deadline, (found, server.log)
-        time.sleep(0.02)
+    until(lambda: state_of(server, migration) == state, lambda: (state_of(server, migration), server.log))
 
 
 def state_of(server: Redpanda, migration: int) -> Any:
@@ -539,10 +537,7 @@ def test_a_gap_that_cannot_be_written_is_named(redpanda: Redpanda, admin: AdminC
     first = log.read_bytes()
     log.write_bytes(first + (500).to_bytes(8, "big") + first[8:])
     number = mount(redpanda, kafka_prefix)
-    deadline = time.monotonic() + SECONDS
-    while not any(f"{kafka_prefix}/0: the gap of 499 offsets at 1" in line for line in redpanda.log):
-        assert time.monotonic() < deadline, redpanda.log
-        time.sleep(0.02)
+    until(lambda: any(f"{kafka_prefix}/0: the gap of 499 offsets at 1" in line for line in redpanda.log), redpanda.log)
     assert state_of(redpanda, number) == "cut_over"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,6 +35,7 @@ from tests.servers.test_redpanda_server import (
     read,
     write,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -86,11 +86,8 @@ def link(server: Redpanda, source: Redpanda, prefix: str, **groups: Any) -> Any:
     return ask(server, "CreateShadowLink", shadowLink=options(source, prefix, **groups))["shadowLink"]
 
 
-def until(check: Callable[[], bool], server: Redpanda) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not check():
-        assert time.monotonic() < deadline, (server.log, ask(server, "ListShadowLinks"))
-        time.sleep(0.05)
+def wait(check: Callable[[], bool], server: Redpanda) -> None:
+    until(check, lambda: (server.log, ask(server, "ListShadowLinks")))
 
 
 def topic_of(server: Redpanda, name: str) -> Any:
@@ -118,18 +115,18 @@ def test_records_are_copied_at_their_offsets_until_the_topic_fails_over(
     for number in range(3):
         write(source, kafka_prefix, [f"{number}a", f"{number}b"], 1, **{"transactional.id": kafka_prefix})
     assert link(shadow, source, kafka_prefix)["status"]["state"] == "SHADOW_LINK_STATE_ACTIVE"
-    until(lambda: len(information(shadow, kafka_prefix)) == 2, shadow)
+    wait(lambda: len(information(shadow, kafka_prefix)) == 2, shadow)
     expected = list(enumerate(values))[100:]
     assert read(shadow, kafka_prefix, 200) == expected
     assert [offset for offset, _ in read(shadow, kafka_prefix, 6, 1)] == [0, 1, 3, 4, 6, 7]
     assert configs_of(connect(shadow), kafka_prefix)["max.message.bytes"].value == "200000"
     write(source, kafka_prefix, ["late"])
     assert read(shadow, kafka_prefix, 201)[-1] == (300, "late")
-    until(lambda: information(shadow, kafka_prefix)[0] == ("301", "301", "301"), shadow)
+    wait(lambda: information(shadow, kafka_prefix)[0] == ("301", "301", "301"), shadow)
     assert failure_of_a_write(shadow, kafka_prefix) == "POLICY_VIOLATION"
     assert code_of(alter(connect(shadow), kafka_prefix, retention_ms="1")) == "POLICY_VIOLATION"
     ask(shadow, "FailOver", name="link", shadowTopicName=kafka_prefix)
-    until(lambda: state_of(shadow, kafka_prefix) == "FAILED_OVER", shadow)
+    wait(lambda: state_of(shadow, kafka_prefix) == "FAILED_OVER", shadow)
     write(shadow, kafka_prefix, ["own"])
     write(source, kafka_prefix, ["not copied"])
     assert read(shadow, kafka_prefix, 202)[-1] == (301, "own")
@@ -158,7 +155,7 @@ def test_aborted_records_and_open_transactions_are_not_copied(
     producer.flush(SECONDS)
     link(shadow, source, kafka_prefix)
     assert read(shadow, kafka_prefix, 1) == [(2, "plain")]
-    until(lambda: information(shadow, kafka_prefix) == [("3", "4", "3")], shadow)
+    wait(lambda: information(shadow, kafka_prefix) == [("3", "4", "3")], shadow)
     producer.commit_transaction()
     assert read(shadow, kafka_prefix, 2) == [(2, "plain"), (3, "open")]
 
@@ -177,7 +174,7 @@ def test_filters_choose_topics_and_an_update_changes_what_its_mask_names(
         if not name.startswith((kafka_prefix, "__consumer_offsets"))
     ]
     link(shadow, source, kafka_prefix, **{TOPICS: {"autoCreateShadowTopicFilters": [*chosen, *others]}})
-    until(lambda: state_of(shadow, f"{kafka_prefix}.a") == "ACTIVE", shadow)
+    wait(lambda: state_of(shadow, f"{kafka_prefix}.a") == "ACTIVE", shadow)
     names = [row["name"] for row in ask(shadow, "ListShadowTopics", shadowLinkName="link")["shadowTopics"]]
     assert names == [f"{kafka_prefix}.a"]
     new = {TOPICS: {"auto_create_shadow_topic_filters": [name_filter("more")], "interval": "1.5s", "paused": True}}
@@ -198,10 +195,10 @@ def test_a_paused_task_stops_alone_and_records_go_on(shadow: Redpanda, source: R
     admin = connect(source)
     create(admin, kafka_prefix)
     link(shadow, source, kafka_prefix)
-    until(lambda: len(information(shadow, kafka_prefix)) == 1, shadow)
+    wait(lambda: len(information(shadow, kafka_prefix)) == 1, shadow)
     paused = {"name": "link", "configurations": {TOPICS: {"paused": True}}}
     ask(shadow, "UpdateShadowLink", shadowLink=paused, updateMask=f"configurations.{TOPICS}.paused")
-    until(lambda: tasks_of(shadow)["Source Topic Sync"][0] == "PAUSED", shadow)
+    wait(lambda: tasks_of(shadow)["Source Topic Sync"][0] == "PAUSED", shadow)
     create(admin, f"{kafka_prefix}.other")
     admin.create_partitions([NewPartitions(kafka_prefix, 2)])[kafka_prefix].result(SECONDS)
     write(source, kafka_prefix, ["a"])
@@ -210,8 +207,8 @@ def test_a_paused_task_stops_alone_and_records_go_on(shadow: Redpanda, source: R
     assert state_of(shadow, f"{kafka_prefix}.other") == ""
     paused["configurations"] = {TOPICS: {"paused": False}}
     ask(shadow, "UpdateShadowLink", shadowLink=paused, updateMask=f"configurations.{TOPICS}.paused")
-    until(lambda: len(information(shadow, kafka_prefix)) == 2, shadow)
-    until(lambda: state_of(shadow, f"{kafka_prefix}.other") == "ACTIVE", shadow)
+    wait(lambda: len(information(shadow, kafka_prefix)) == 2, shadow)
+    wait(lambda: state_of(shadow, f"{kafka_prefix}.other") == "ACTIVE", shadow)
 
 
 def test_offsets_of_groups_and_access_rules_are_copied(shadow: Redpanda, source: Redpanda, kafka_prefix: str) -> None:
@@ -236,9 +233,9 @@ def test_offsets_of_groups_and_access_rules_are_copied(shadow: Redpanda, source:
     groups = {OFFSETS: {"groupFilters": [name_filter(kafka_prefix)]}, "securitySyncOptions": {"aclFilters": [acl]}}
     link(shadow, source, kafka_prefix, **groups)
     own = connect(shadow)
-    until(lambda: commits_of(own, kafka_prefix) == [(kafka_prefix, 2)], shadow)
+    wait(lambda: commits_of(own, kafka_prefix) == [(kafka_prefix, 2)], shadow)
     assert commits_of(own, f"other.{kafka_prefix}") == []
-    until(lambda: list_rules(own, kafka_prefix) == [rule], shadow)
+    wait(lambda: list_rules(own, kafka_prefix) == [rule], shadow)
 
 
 def commits_of(admin: AdminClient, group: str) -> list[tuple[str, int]]:
@@ -294,14 +291,14 @@ def test_a_link_fails_over_in_batches_and_is_deleted_then(
     for name in names:
         create(admin, name)
     link(shadow, source, kafka_prefix)
-    until(lambda: [state_of(shadow, name) for name in names] == ["ACTIVE"] * 4, shadow)
+    wait(lambda: [state_of(shadow, name) for name in names] == ["ACTIVE"] * 4, shadow)
     assert refused(shadow, "DeleteShadowLink", name="link") == (400, "failed_precondition")
     shadow.faults.add("fails", LINK, f"failover/{names[0]}/")
     shadow.faults.add("slow", LINK, f"failover/{names[1]}/", seconds=60)
     topics = ask(shadow, "FailOver", name="link")["shadowLink"]["status"]["shadowTopics"]
     assert {topic["status"]["state"] for topic in topics} == {"SHADOW_TOPIC_STATE_FAILING_OVER"}
     ended = ["FAULTED", "FAILING_OVER", "FAILED_OVER", "FAILED_OVER"]
-    until(lambda: [state_of(shadow, name) for name in names] == ended, shadow)
+    wait(lambda: [state_of(shadow, name) for name in names] == ended, shadow)
     again = refused(shadow, "FailOver", name="link", shadowTopicName=names[2])
     assert again == (400, "invalid_argument")
     assert failure_of_a_write(shadow, names[1]) == "POLICY_VIOLATION"
@@ -330,20 +327,20 @@ def test_a_password_is_never_read_back_and_stays_when_an_update_leaves_it_out(
     ask(shadow, "UpdateShadowLink", shadowLink=changed, updateMask="configurations.clientOptions")
     again = ask(shadow, "GetShadowLink", name="link")["shadowLink"]["configurations"]["clientOptions"]
     assert again["authenticationConfiguration"]["scramConfiguration"] == shown
-    until(lambda: tasks_of(shadow)["Source Topic Sync"][0] == "ACTIVE", shadow)
+    wait(lambda: tasks_of(shadow)["Source Topic Sync"][0] == "ACTIVE", shadow)
 
 
 def test_tasks_fail_and_the_source_is_unavailable_when_a_test_says_so(
     shadow: Redpanda, source: Redpanda, kafka_prefix: str
 ) -> None:
     link(shadow, source, kafka_prefix)
-    until(lambda: {state for state, _ in tasks_of(shadow).values()} == {"ACTIVE"}, shadow)
+    wait(lambda: {state for state, _ in tasks_of(shadow).values()} == {"ACTIVE"}, shadow)
     shadow.faults.add("fails", LINK, "Security Migrator Task", message="not allowed", times=ALWAYS)
-    until(lambda: tasks_of(shadow)["Security Migrator Task"] == ("FAULTED", "not allowed"), shadow)
+    wait(lambda: tasks_of(shadow)["Security Migrator Task"] == ("FAULTED", "not allowed"), shadow)
     shadow.faults.add("lost", LINK, "source", times=ALWAYS)
-    until(lambda: {state for state, _ in tasks_of(shadow).values()} == {"LINK_UNAVAILABLE"}, shadow)
+    wait(lambda: {state for state, _ in tasks_of(shadow).values()} == {"LINK_UNAVAILABLE"}, shadow)
     shadow.faults.clear()
-    until(lambda: {state for state, _ in tasks_of(shadow).values()} == {"ACTIVE"}, shadow)
+    wait(lambda: {state for state, _ in tasks_of(shadow).values()} == {"ACTIVE"}, shadow)
     shadow.faults.add("state", "POST", "GetShadowLink", message="TASK_STATE_DANCING")
     assert {state for state, _ in tasks_of(shadow).values()} == {"DANCING"}
     shadow.faults.add("task", "POST", "GetShadowLink", message="Dance")
@@ -363,7 +360,7 @@ def test_another_redpanda_is_shadowed_from_its_latest_records(
     create(connect(source), kafka_prefix, replicas=3)
     write(source, kafka_prefix, ["old"])
     link(shadow, source, kafka_prefix, **{TOPICS: {"startAtLatest": {}}})
-    until(lambda: len(information(shadow, kafka_prefix)) == 1, shadow)
+    wait(lambda: len(information(shadow, kafka_prefix)) == 1, shadow)
     write(source, kafka_prefix, ["new"])
     assert read(shadow, kafka_prefix, 1) == [(1, "new")]
     (partition,) = connect(shadow).list_topics(kafka_prefix, SECONDS).topics[kafka_prefix].partitions.values()

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.servers.weed import BUCKET, S3Server
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -47,7 +47,4 @@ def test_a_server_ends_with_whoever_started_it(how: signal.Signals) -> None:
     assert is_alive(int(guard))
     starter.send_signal(how)
     starter.communicate()
-    deadline = time.monotonic() + 20
-    while Path(folder).exists():
-        assert time.monotonic() < deadline, "the server outlived its starter"
-        time.sleep(0.05)
+    until(lambda: not Path(folder).exists(), "the server outlived its starter", seconds=20)

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from reconciler.embedded.segments.rewrites import WorkTotals
     from reconciler.objectstore.base import ObjectStore
 
+# ruff: noqa: PLC0415 - brings Arrow
+
 
 Outcome: TypeAlias = PartitionRewrite | UploadBatch | FailedChore
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
@@ -110,7 +112,7 @@ class Upkeep:
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
         """Upload the closed segments of tiered topics."""
-        from reconciler.embedded.maintenance.uploads import UploadJob  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.uploads import UploadJob
 
         catalog = self.catalog.read()
         job_result, remote = MaintenanceResult(lost=self.lost), self.remote
@@ -222,7 +224,7 @@ class Upkeep:
         )
 
     def _find_roll_chore(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
-        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.tiered.object_rewrites import count_bytes_to_roll
 
         stored = count_bytes_to_roll(self.store, head, surveyed.policy)
         return None if stored is None else Chore(surveyed.partition, stored), None
@@ -258,7 +260,7 @@ class Upkeep:
         job_result: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
-        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here
 
         if not chores or self.is_stopped():
             return
@@ -315,8 +317,8 @@ class Upkeep:
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, job_result: MaintenanceResult) -> None:
-        from reconciler.embedded.maintenance.roll import delete_unpublished_objects, publish_rewrite  # noqa: PLC0415 - as above
-        from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
+        from reconciler.embedded.maintenance.roll import delete_unpublished_objects, publish_rewrite
+        from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
 
         remote = self.remote
         by_partition: dict[Partition, list[PartitionRewrite]] = {}
@@ -347,7 +349,7 @@ class Upkeep:
     def _publish_uploads(
         self, uploads: UploadJob, taken: Iterable[Outcome], put_ms: int, job_result: MaintenanceResult
     ) -> None:
-        from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415 - as above
+        from reconciler.embedded.tiered.upload import UploadBatch
 
         by_partition: dict[Partition, list[UploadBatch]] = {}
         for one in taken:

@@ -27,7 +27,7 @@ _UNSEEN_S: Final = 5.0
 
 
 def find_recovered(actions: Iterable[ControlAction]) -> dict[str, Topic]:
-    """Return topics to create from object storage, by action id."""
+    """Return topics to recover, by action id."""
     return {
         action.id: action.after
         for action in actions
@@ -75,7 +75,7 @@ class ClusterRecovery:
         return self.admin.read_recovery()[0] not in {_INACTIVE, _FAILED}
 
     def has_failed(self) -> bool:
-        """Return whether the last recovery failed, so that some topics may exist."""
+        """Return whether the last recovery failed; it may have left topics."""
         return self.admin.read_recovery()[0] == _FAILED
 
     def start(self, cluster_id: str | None) -> None:

@@ -129,7 +129,7 @@ class AdminClient:
         return _object(self._get(f"/v1/cloud_storage/status/{topic}/{partition}"))
 
     def start_recovery(self, cluster_uuid: str | None) -> None:
-        """Start the recovery of the whole cluster, by default of the bucket's last one. Not repeatable.
+        """Start the cluster's recovery, by default of the bucket's last cluster. Not repeatable.
 
         Raises:
             UnansweredError: It may have begun.
@@ -138,7 +138,7 @@ class AdminClient:
         _check_success(self._api.change("POST", _RECOVERY, content), "recover the cluster")
 
     def read_recovery(self) -> tuple[str, str]:
-        """Return the stage of the cluster's recovery and its error: `inactive` is done or never begun."""
+        """Return the recovery's stage and error; `inactive` is done or never begun."""
         status = _object(self._get(_RECOVERY))
         return str(status.get("state", "")).rpartition("::")[2], str(status.get("error") or "")
 
@@ -171,11 +171,11 @@ class AdminClient:
         return self._begin("/v1/topics/unmount", [{"topic": name} for name in topics], f"unmount {', '.join(topics)}")
 
     def list_tasks(self) -> Sequence[MountTask]:
-        """Return the migrations that the answering broker knows; finished ones are absent."""
+        """Return the unfinished migrations that the answering broker knows."""
         return [_task(row) for row in _rows(self._get("/v1/migrations"), "id")]
 
     def read_task(self, number: int) -> MountTask | None:
-        """Return one migration; `None` if it has finished and is gone, or never was."""
+        """Return one migration; `None` if it is gone or never was."""
         answer = self._api.read(f"/v1/migrations/{number}")
         if answer.status == HTTPStatus.NOT_FOUND:
             return None

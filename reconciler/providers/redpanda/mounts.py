@@ -412,7 +412,7 @@ class RedpandaMigrations:
         return obstacles
 
     def run_migration(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
-        """Carry out one migration, and wait for it. A prepared one is refused."""
+        """Carry out one migration; reject a prepared one."""
         if request.phase != "whole":
             message = f"cluster {self.client.name}: a Redpanda cluster mounts and unmounts in one go"
             raise UserError(message, hint="Leave out --prepare and --finish.")

@@ -26,7 +26,7 @@ _NODES_LIMIT_S: Final = 60.0
 
 
 def observe_properties(declared: Cluster, cluster_id: str, admin: AdminClient) -> Observed:
-    """Return the cluster with the properties that are set; a masked secret is assumed to equal the declared one."""
+    """Return the cluster with its set properties; a masked secret counts as the declared one."""
     properties = {
         name: declared.spec.properties.get(name, value) if value == _HIDDEN else value
         for name, value in _read_set_properties(admin).items()

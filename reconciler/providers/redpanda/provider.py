@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
     from reconciler.resources.inventory import Capabilities
 
+# ruff: noqa: PLC0415 - few commands need these
+
 
 class RedpandaProvider(BrokersProvider):
     """Provider of one Redpanda cluster: brokers for topics, the Admin API for properties and mounts."""
@@ -109,7 +111,7 @@ class RedpandaProvider(BrokersProvider):
     def _apply_links(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         if not self._has_shadow_links():
             return super()._apply_links(actions, may_go_on)
-        from reconciler.providers.redpanda.shadow_links import ShadowBatch  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.shadow_links import ShadowBatch
 
         return ShadowBatch(self._open_shadow_site(), may_go_on).apply(actions)
 
@@ -118,8 +120,8 @@ class RedpandaProvider(BrokersProvider):
         return bool(mirrors.roles) and not mirrors.by_jobs
 
     def _open_shadow_site(self) -> ShadowSite:
-        from reconciler.providers.redpanda.link_options import LinkOptions  # noqa: PLC0415 - imported on use
-        from reconciler.providers.redpanda.shadow_links import ShadowReader, ShadowSite  # noqa: PLC0415 - as above
+        from reconciler.providers.redpanda.link_options import LinkOptions
+        from reconciler.providers.redpanda.shadow_links import ShadowReader, ShadowSite
 
         name = self._client.name
         mirrors = {
@@ -137,7 +139,7 @@ class RedpandaProvider(BrokersProvider):
             raise RetryableError(self._facts.outage, hint="See whether its nodes are alive, then run it again.")
         if not self._has_shadow_links():
             return super().links
-        from reconciler.providers.redpanda.shadow_links import RedpandaLinks  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.shadow_links import RedpandaLinks
 
         return RedpandaLinks(self._open_shadow_site())
 
@@ -155,7 +157,7 @@ class RedpandaProvider(BrokersProvider):
         return add_mountings(inventory, tasks, self._naming, self._admin.name, is_wanted)
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Measure as all brokers do; tiered topics take one more request for each partition."""
+        """Measure as all brokers do; tiered partitions take another request each."""
         measures = super().measure_topics(addresses, cuts)
         return self._open_storage().add_to_measures(measures, self._name_topics(measures)) if measures else measures
 
@@ -165,7 +167,7 @@ class RedpandaProvider(BrokersProvider):
         return self._open_storage().add_to_storages(storages, self._name_topics(topics))
 
     def _open_storage(self) -> TieredStorage:
-        from reconciler.providers.redpanda.storage import TieredStorage  # noqa: PLC0415 - imported on use
+        from reconciler.providers.redpanda.storage import TieredStorage
 
         return TieredStorage(self._facts, self._client, self._edge.now_ms)
 
@@ -183,7 +185,7 @@ class RedpandaProvider(BrokersProvider):
         return RedpandaMigrations(self._admin, self._client, self._naming, self._job_migrations.job_steps)
 
     def _read_capabilities(self) -> Capabilities:
-        from reconciler.providers.brokers.security import find_principal  # noqa: PLC0415 - imported on use
+        from reconciler.providers.brokers.security import find_principal
 
         principal = find_principal(self._declared)
         return read_capabilities(self._look, self._facts, self._sample_configs(), principal, self._has_job_links)

@@ -124,7 +124,7 @@ class ShadowReader:
         """Return the shadow links with their topics. Sends one request."""
         answer = self.admin.call_shadow_links("ListShadowLinks", {})
         with self._refusing("a shadow link"):
-            # An empty list may be left out; another answer without it is none.
+            # Redpanda answers `{}` without links.
             rows = answer["shadowLinks"] if answer else ()
             return [ShadowLink.from_json(row) for row in rows]
 
@@ -142,7 +142,7 @@ class ShadowReader:
             ) from error
 
     def read_entries(self, topics: Mapping[str, TopicMetadata]) -> Entries:
-        """Return links and mirrors as the ledger does. `topics` are those of the brokers, by name."""
+        """Return links and mirrors as the ledger does. `topics`: those of the brokers, by name."""
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
         for link in self.list_links():
             entries[link_key(link.name)] = self.build_entry(link).to_json()
@@ -400,7 +400,7 @@ class ShadowBatch:
                 self._set_filters(link, [row for row in filters if row not in own])
 
     def _delete_mirrors(self, actions: Mapping[str, ControlAction]) -> None:
-        """Fail topics over, which ends their copying, and delete them. `actions` are by name."""
+        """Fail topics over and delete them. `actions`: by name."""
         self._drop_filters(actions)
         topics = self.site.read_topics(sorted(actions)) if actions else {}
         existing: dict[str, ControlAction] = {}
@@ -445,7 +445,7 @@ class ShadowBatch:
                 tries.wait()
 
     def _fail_over(self, actions: Mapping[str, ControlAction]) -> None:
-        """Make topics ordinary. `actions` are by name."""
+        """Make topics ordinary. `actions`: by name."""
         self._drop_filters(actions)
         stopped = self._fail_over_topics(actions)
         topics = self.site.read_topics(sorted(actions)) if stopped else {}
@@ -455,10 +455,7 @@ class ShadowBatch:
             self.results[action.id] = topics[name].id if is_over else result
 
     def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
-        """Wait until each topic is ordinary or has failed; return its name or the error by action id.
-
-        `actions` are by name.
-        """
+        """Wait until topics are ordinary or have failed; return names or errors by action id. `actions`: by name."""
         waiting, requested = dict(actions), set[str]()
         results: dict[str, str | ReconcilerError] = {}
         tries, left = Tries(POLLS, within_s=_FAILOVER_LIMIT_S), len(waiting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigs
 
 from tests.cli.conftest import Call, Said
 from tests.servers.kafka import Kafka
+from tests.waiting import until
 
 WORKSPACE = """\
 apiVersion: reconciler/v1
@@ -126,9 +126,10 @@ class Desk:
     def by_hand(self, topic: str | None, configs: Mapping[str, str | None]) -> None:
         """Let somebody else set and reset configs of a topic, or of all brokers, and wait until they show."""
         self._alter(*((TOPIC_CONFIGS, topic) if topic else (BROKER_CONFIGS, "")), configs)
-        deadline = time.monotonic() + 30
-        while any(self.own_now(topic).get(key) != value for key, value in configs.items()):
-            assert time.monotonic() < deadline, f"{configs} does not show"
+        until(
+            lambda: all(self.own_now(topic).get(key) == value for key, value in configs.items()),
+            f"{configs} does not show",
+        )
 
     def by_hand_on_one(self, broker: int, configs: Mapping[str, str | None]) -> None:
         """Let somebody else set and reset configs of one broker alone."""

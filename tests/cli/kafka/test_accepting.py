@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from typing import Final
 
 import pytest
@@ -11,6 +10,7 @@ from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, NewTopic, Re
 from kafka.admin import ACLResourcePatternType as PatternType
 
 from tests.cli.kafka.conftest import NAMESPACE, Desk
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -43,9 +43,7 @@ def revoke(desk: Desk, kind: ResourceType, operation: ACLOperation = ACLOperatio
     before = rules(desk)
     gone = {each for each in before if kind.name in {each[0], "ANY"} and operation.name in {each[1], "ANY"}}
     desk.admin.delete_acls([in_namespace(desk, kind, operation)])
-    deadline = time.monotonic() + 30
-    while rules(desk) != before - gone:
-        assert time.monotonic() < deadline, "the rules do not go"
+    until(lambda: rules(desk) == before - gone, "the rules do not go")
     return before - gone
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +23,7 @@ from kafka.admin import ACLResourcePatternType as PatternType
 from tests.cli.kafka.conftest import AS_SOMEBODY, CLUSTER, Desk
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -42,9 +42,7 @@ def clerk(desk: Desk) -> str:
     assert not desk.admin.create_acls(rules)["failed"]
     anything = ResourcePatternFilter(ResourceType.ANY, None, PatternType.ANY)
     asked = ACLFilter(f"User:{user}", "*", ACLOperation.ANY, ACLPermissionType.ANY, anything)
-    deadline = time.monotonic() + 30
-    while len(desk.admin.describe_acls(asked)[0]) < len(rules):
-        assert time.monotonic() < deadline, "the rules do not show"
+    until(lambda: len(desk.admin.describe_acls(asked)[0]) >= len(rules), "the rules do not show")
     return user
 
 

@@ -24,6 +24,7 @@ from kafka.admin import ACLResourcePatternType as PatternType
 from reconciler.providers.brokers.client import KafkaClient, create_bindings, read_bindings
 from reconciler.resources.acls import AccessBinding
 from tests.cli.kafka.conftest import Desk
+from tests.waiting import until
 
 RULE: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
 STRANGERS: Final = "User:audit"
@@ -47,9 +48,7 @@ def rule_of_a_stranger(desk: Desk) -> None:
     """Let somebody else allow something on the prefix, and wait until it shows."""
     pattern = ResourcePattern(ResourceType.TOPIC, f"{desk.prefix}.", PatternType.PREFIXED)
     desk.admin.create_acls([ACL(STRANGERS, "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)])
-    deadline = time.monotonic() + 30
-    while STRANGERS not in principals(desk):
-        assert time.monotonic() < deadline, "the rule does not show"
+    until(lambda: STRANGERS in principals(desk), "the rule does not show")
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from tests.cli.kafka.conftest import AS_SOMEBODY, WORKSPACE, Desk
 from tests.cli.kafka.test_half_made import clerk
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import Secured
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -144,6 +144,4 @@ def allow(desk: Desk, user: str, operation: ACLOperation) -> None:
     rule = ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ledger)
     assert not desk.admin.create_acls([rule])["failed"]
     asked = ACLFilter(rule.principal, "*", operation, ACLPermissionType.ALLOW, ledger)
-    deadline = time.monotonic() + 30
-    while not desk.admin.describe_acls(asked)[0]:
-        assert time.monotonic() < deadline, "the rule does not show"
+    until(lambda: desk.admin.describe_acls(asked)[0], "the rule does not show")

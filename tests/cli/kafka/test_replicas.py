@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -18,6 +17,7 @@ from reconciler.providers.brokers import admin_requests
 from tests.cli.conftest import environment
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
+from tests.waiting import until
 
 pytestmark = pytest.mark.soak
 
@@ -81,26 +81,20 @@ def alive(desk: Desk) -> int:
     return sum(not broker.get("is_fenced") for broker in desk.admin.describe_cluster()["brokers"])
 
 
-def until(why: str, is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not is_so():
-        assert time.monotonic() < deadline, why
-
-
 def place(desk: Desk, *brokers: int) -> None:
     topic = f"{desk.prefix}.orders"
     desk.admin.alter_partition_reassignments(
         {TopicPartition(topic, number): [broker] for number, broker in enumerate(brokers)}
     )
     wanted = [({str(broker)}, {str(broker)}) for broker in brokers]
-    until("partitions do not move", lambda: not moving(desk) and placed(desk) == wanted)
+    until(lambda: not moving(desk) and placed(desk) == wanted, "partitions do not move", 90)
 
 
 def killed(desk: Desk, rate: int = SLOW) -> None:
     """Apply slowly, in a process of its own that is killed while replicas move."""
     code = SLOWLY.format(rate)
     applying = subprocess.Popen([sys.executable, "-c", code], env=environment(), stdout=subprocess.DEVNULL)
-    until("nothing moves", lambda: moving(desk) or applying.poll() is not None)
+    until(lambda: moving(desk) or applying.poll() is not None, "nothing moves", 90)
     applying.send_signal(signal.SIGKILL)
     assert applying.wait() == -signal.SIGKILL
     assert desk.typed("state", "unlock", "--yes").code == 0
@@ -214,7 +208,7 @@ def test_fewer_replicas_while_a_broker_is_dead_are_those_in_sync(desk: Desk, wan
     preferred = int(re.findall(r"Replicas: (\d+)", desk.kafka.topics("--describe", "--topic", name))[0])
     desk.kafka.stop(preferred - 1)
     try:
-        until("it counts as in sync", lambda: all(str(preferred) not in in_sync for _, in_sync in placed(desk)))
+        until(lambda: all(str(preferred) not in in_sync for _, in_sync in placed(desk)), "it counts as in sync", 90)
         factor(desk, wanted)
         desk.apply()
         assert all(every == in_sync and len(every) == wanted for every, in_sync in placed(desk))
@@ -223,7 +217,7 @@ def test_fewer_replicas_while_a_broker_is_dead_are_those_in_sync(desk: Desk, wan
     finally:
         desk.kafka.restart(preferred - 1)
     factor(desk, 3)
-    until("the broker does not come back", lambda: desk.typed("apply", "--yes").code == 0)
+    until(lambda: desk.typed("apply", "--yes").code == 0, "the broker does not come back", 90)
     assert [len(in_sync) for _, in_sync in placed(desk)] == [3, 3]
 
 
@@ -236,7 +230,7 @@ def test_a_broker_that_dies_while_it_gets_replicas_is_replaced(desk: Desk, monke
     monkeypatch.setattr(admin_requests, "throttle_moves", lambda *_: desk.by_hand(None, dict.fromkeys(RATES)))
     desk.kafka.stop(2)
     try:
-        until("it counts as alive", lambda: alive(desk) == 2)
+        until(lambda: alive(desk) == 2, "it counts as alive", 90)
         said = desk.typed("apply", "--yes", "--resume")
         assert said.code == 0, said.out + said.err
         assert [in_sync for _, in_sync in placed(desk)] == [{"1", "2"}, {"1", "2"}]
@@ -254,7 +248,7 @@ def test_what_was_killed_goes_on_by_itself_and_run_lifts_its_limits(
     assert limits(desk) == (LIMITS, RATES)
     assert desk.typed("run", "--once", "--only", "sweep").code == 0
     assert limits(desk) == (LIMITS, RATES) or not moving(desk)  # What moves still is limited.
-    until("it does not end", lambda: not moving(desk))
+    until(lambda: not moving(desk), "it does not end", 90)
     assert [len(in_sync) for _, in_sync in placed(desk)] == [3, 3]
     desk.apply()
     desk.settled()
@@ -290,7 +284,7 @@ def test_a_broker_that_is_down_lowers_what_can_be_had(desk: Desk) -> None:
     desk.kafka.stop(2)
     try:
         factor(desk, 3)
-        until("it counts as alive", lambda: desk.plan().code == 1)
+        until(lambda: desk.plan().code == 1, "it counts as alive", 90)
         said = desk.plan()
         assert "replication factor 3 is more than 2: 2 brokers are alive" in said.out + said.err
     finally:

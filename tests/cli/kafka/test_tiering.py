@@ -13,6 +13,7 @@ from kafka import TopicPartition as KafkaPlace
 
 from tests.cli.kafka.conftest import Desk
 from tests.servers.kafka import Kafka
+from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -56,9 +57,7 @@ class Tiered:
         return int(next(iter(found.values())).offset)
 
     def until(self, why: str, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not is_so():
-            assert time.monotonic() < deadline, f"{why}: {[self.offset(each) for each in (EARLIEST, LOCAL, TIERED)]}"
+        until(is_so, lambda: f"{why}: {[self.offset(each) for each in (EARLIEST, LOCAL, TIERED)]}", seconds=60)
 
     def keys(self) -> list[int]:
         """Return the keys of all records that can be read, by somebody else's client."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,6 +35,7 @@ from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids
 from tests.servers.brokers import list_rules
 from tests.servers.redpanda.faults import LINK
 from tests.servers.redpandaexternal import EXTERNAL
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,6 +78,10 @@ class Pair:
         assert applied.verdict is None, applied.result and [each.error for each in applied.result.failed]
         assert ids(self.desk.bench.plan()) == []
 
+    def mirror(self, *names: str) -> None:
+        self.create(*names)
+        self.apply(link(names))
+
     def errors(self, *documents: dict[str, Any]) -> list[str]:
         self.declare(*documents)
         return [f"{each.message}. {each.hint}" for each in self.desk.bench.plan().plan.errors]
@@ -95,9 +99,7 @@ class Pair:
         return {each["name"]: each["status"]["state"].removeprefix("SHADOW_TOPIC_STATE_") for each in shadows}
 
     def wait_for(self, states: dict[str, str]) -> None:
-        deadline = time.monotonic() + 30
-        while self.states() != states:
-            assert time.monotonic() < deadline, self.states()
+        until(lambda: self.states() == states, self.states)
 
 
 @pytest.fixture
@@ -139,23 +141,10 @@ def test_filters_groups_rules_and_start_come_back_as_declared(pair: Pair) -> Non
     pair.create(pair.orders)
     groups = {"enabled": True, "filters": [{"name": "*"}], "interval": "10s"}
     rules = {"enabled": True, "filters": [{"resourceType": "topic", "operation": "delete"}], "interval": "10s"}
-    pair.apply(
-        link(
-            autoCreate=prefixed(pair),
-            consumerOffsetSync=groups,
-            aclSync=rules,
-            startOffset="latest",
-            metadataInterval="1m",
-        )
-    )
+    syncs = {"autoCreate": prefixed(pair), "consumerOffsetSync": groups, "aclSync": rules}
+    pair.apply(link(**syncs, startOffset="latest", metadataInterval="1m"))
     pair.apply(link(autoCreate={**prefixed(pair), "filters": [{"name": "*"}]}, consumerOffsetSync=groups))
-    (row,) = pair.call("ListShadowLinks")["shadowLinks"]
-    filters = row["configurations"]["topicMetadataSyncOptions"]["autoCreateShadowTopicFilters"]
-    assert {
-        "patternType": "PATTERN_TYPE_LITERAL",
-        "filterType": "FILTER_TYPE_EXCLUDE",
-        "name": "__reconciler",
-    } in filters
+    assert {**build_literal_filter("__reconciler"), "filterType": "FILTER_TYPE_EXCLUDE"} in pair.filters()
     pair.apply(link([pair.orders]))
 
 
@@ -185,8 +174,7 @@ def test_a_link_of_another_tool_is_adopted_with_its_failed_over_topics(pair: Pai
 
 
 def test_what_is_mirrored_is_deleted_only_by_its_address(pair: Pair) -> None:
-    pair.create(pair.orders)
-    pair.apply(link([pair.orders]))
+    pair.mirror(pair.orders)
     (problem,) = pair.errors()
     assert f"it is no longer declared, but mirror/west/{pair.orders} is not stopped" in problem
     assert pair.desk.bench.apply(Select(allow=("delete:mirror/west/*", "delete:link/west/*"))).verdict is None
@@ -197,8 +185,7 @@ def test_what_is_mirrored_is_deleted_only_by_its_address(pair: Pair) -> None:
 @pytest.mark.emulated("injects a fault")
 def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
     names = [f"{pair.prefix}-{number}" for number in range(20)]
-    pair.create(*names)
-    pair.apply(link(names))
+    pair.mirror(*names)
     failing = {names[3], names[7], names[19]}
     for name in failing:
         pair.desk.server.faults.add("fails", LINK, f"failover/{name}/")
@@ -214,8 +201,7 @@ def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
 @pytest.mark.emulated("injects a fault")
 def test_topics_whose_failover_is_refused_are_the_next_applys_and_nothing_is_left_then(pair: Pair) -> None:
     names = [f"{pair.prefix}-{number}" for number in range(20)]
-    pair.create(*names)
-    pair.apply(link(names))
+    pair.mirror(*names)
     pair.desk.server.faults.add("status", "POST", "FailOver", status=500, message="no controller", times=3)
     pair.declare(link(names, "failed-over"))
     result = pair.desk.bench.apply(Select(allow=("failover:mirror/west/*",))).result
@@ -228,8 +214,7 @@ def test_topics_whose_failover_is_refused_are_the_next_applys_and_nothing_is_lef
 @pytest.mark.emulated("injects a fault")
 def test_a_failover_that_was_killed_goes_on_where_it_ended(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{pair.prefix}-{number}" for number in range(6)]
-    pair.create(*names)
-    pair.apply(link(names))
+    pair.mirror(*names)
     calls, call = iter(range(100)), AdminClient.call_shadow_links
 
     def die(self: AdminClient, method: str, content: Any) -> Any:
@@ -249,8 +234,7 @@ def test_a_failover_that_was_killed_goes_on_where_it_ended(pair: Pair, monkeypat
 
 @pytest.mark.emulated("injects a fault")
 def test_a_failover_whose_answers_are_lost_is_done_once(pair: Pair) -> None:
-    pair.create(pair.orders)
-    pair.apply(link([pair.orders]))
+    pair.mirror(pair.orders)
     pair.desk.server.faults.add("lost", "POST", "FailOver")
     pair.apply(link([pair.orders], "failed-over"))
 
@@ -264,13 +248,11 @@ def test_a_lost_answer_to_the_creation_of_a_link_is_found_out(pair: Pair) -> Non
 
 @pytest.mark.emulated("injects a fault")
 def test_what_tasks_report_is_shown_and_an_unknown_task_or_state_is_told(pair: Pair) -> None:
-    pair.create(pair.orders)
-    pair.apply(link([pair.orders]))
+    pair.mirror(pair.orders)
     pair.desk.server.faults.add("fails", LINK, "Source Topic Sync", message="no leader", times=1_000)
     reach = SiteOptions(invocation=pair.desk.bench.invocation, select=Select())
-    deadline = time.monotonic() + 30
-    while not (errors := read_mirror_errors(reach, ["link/west/from-east"]).errors):
-        assert time.monotonic() < deadline
+    until(lambda: read_mirror_errors(reach, ["link/west/from-east"]).errors)
+    errors = read_mirror_errors(reach, ["link/west/from-east"]).errors
     assert [(each.task, each.trouble.code, each.trouble.message) for each in errors] == [
         ("Source Topic Sync", "FAULTED", "no leader (broker 1)")
     ]
@@ -331,8 +313,7 @@ def test_a_link_whose_options_are_not_understood_is_told(pair: Pair) -> None:
 
 
 def test_a_failed_over_topic_leaves_no_filter_that_would_make_it_again(pair: Pair) -> None:
-    pair.create(pair.orders)
-    pair.apply(link([pair.orders]))
+    pair.mirror(pair.orders)
     assert build_literal_filter(pair.orders) in pair.filters()
     pair.apply(link([pair.orders], "failed-over"))
     assert build_literal_filter(pair.orders) not in pair.filters()
@@ -349,8 +330,7 @@ def test_a_mirror_is_compared_with_its_source(pair: Pair) -> None:
 
 
 def test_a_link_is_altered_by_a_command(pair: Pair) -> None:
-    pair.create(pair.orders)
-    pair.apply(link([pair.orders]))
+    pair.mirror(pair.orders)
     changes = parse_link_changes({"metadataInterval": "10s"}, ())
     order_links(pair.desk.bench.acting(), [f"link/west/{pair.link}"], lambda at, _: AlterLinkOrder(at, changes))
     (row,) = pair.call("ListShadowLinks")["shadowLinks"]
@@ -360,39 +340,22 @@ def test_a_link_is_altered_by_a_command(pair: Pair) -> None:
 
 def test_group_offsets_and_access_rules_follow_their_source(pair: Pair) -> None:
     pair.create(pair.orders, records=3)
-    group, rule = (
-        f"{pair.prefix}-readers",
-        AclBinding(
-            ResourceType.TOPIC,
-            pair.orders,
-            ResourcePatternType.LITERAL,
-            "User:reader",
-            "*",
-            AclOperation.READ,
-            AclPermissionType.ALLOW,
-        ),
-    )
+    group, allow = f"{pair.prefix}-readers", (AclOperation.READ, AclPermissionType.ALLOW)
+    rule = AclBinding(ResourceType.TOPIC, pair.orders, ResourcePatternType.LITERAL, "User:reader", "*", *allow)
     admin = Brokers({"bootstrap.servers": pair.source})
     admin.create_acls([rule])[rule].result()
     consumer = Consumer({"bootstrap.servers": pair.source, "group.id": group, "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition(pair.orders, 0, 2)], asynchronous=False)
     consumer.close()
     groups = {"enabled": True, "filters": [{"name": pair.prefix, "patternType": "prefixed"}]}
-    pair.apply(
-        link(
-            [pair.orders], consumerOffsetSync=groups, aclSync={"enabled": True, "filters": [{"resourceType": "topic"}]}
-        )
-    )
+    rules = {"enabled": True, "filters": [{"resourceType": "topic"}]}
+    pair.apply(link([pair.orders], consumerOffsetSync=groups, aclSync=rules))
     west = Brokers(pair.desk.settings)
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(pair.orders, 0)])
-    deadline = time.monotonic() + 30
-    while west.list_consumer_group_offsets([wanted])[group].result().topic_partitions[0].offset != 2:
-        assert time.monotonic() < deadline
-    while not list_rules(west, pair.orders):
-        assert time.monotonic() < deadline
-    assert [(each.principal, each.operation) for each in list_rules(west, pair.orders)] == [
-        ("User:reader", AclOperation.READ)
-    ]
+    until(lambda: west.list_consumer_group_offsets([wanted])[group].result().topic_partitions[0].offset == 2)
+    until(lambda: list_rules(west, pair.orders))
+    (rule,) = list_rules(west, pair.orders)
+    assert (rule.principal, rule.operation) == ("User:reader", AclOperation.READ)
 
 
 @pytest.mark.emulated("injects a fault")

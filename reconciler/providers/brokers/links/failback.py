@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.records.log import Bounds, TopicLog
 
+# ruff: noqa: PLC0415 - only a failback needs these
+
 
 _COUNT_LIMIT: Final = 200_000
 """Largest range whose records a plan counts. Of a longer range, it counts the offsets."""
@@ -210,8 +212,8 @@ class Failback:
         self.site.ledger.change(build_writer_id(link), decide)
 
     def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
-        from reconciler.providers.brokers.records.record_log import PartitionSource, read_batches  # noqa: PLC0415 - imports Arrow
-        from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
+        from reconciler.providers.brokers.records.record_log import PartitionSource, read_batches
+        from reconciler.records.log import OffsetRange
 
         place = PartitionSource(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
         is_long = at.stable - start > _COUNT_LIMIT
@@ -228,8 +230,8 @@ class Failback:
     def _copy_diverged(
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
-        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
-        from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415 - as above
+        from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
+        from reconciler.records.log import ObservedSource, OffsetRange
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
@@ -252,7 +254,7 @@ class Failback:
 
     def _ensure_side_topic(self, side: str, partitions: int) -> tuple[str, str | None]:
         """Create or extend the topic that keeps diverged records; return its name and id."""
-        from reconciler.providers.brokers.mounts import select_filling_configs  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.mounts import select_filling_configs
 
         topic, seen = self.site.read_topic(side)
         wanted = select_filling_configs(self.site.capabilities().configs)
@@ -288,7 +290,7 @@ class Failback:
 
 def open_seals(site: LinkSite) -> Seals:
     """Return the `Seals` of a cluster."""
-    from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.seal import Seals
 
     return Seals(site.client, site.ledger)
 
@@ -323,7 +325,7 @@ def _build_entries(
 
 
 def _read_map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
-    from reconciler.providers.brokers.records.copy_progress import parse_offset_map  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.records.copy_progress import parse_offset_map
 
     known = entries.get(progress_key(topic, number), {})
     return parse_offset_map(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.links.link_site import LinkSite
     from reconciler.providers.brokers.translate import TopicMetadata
 
+# ruff: noqa: PLC0415 - only a change needs these
+
 
 _MOVED: Final = frozenset({14, 15, 16})
 """Error codes of a coordinator that is loading or has moved."""
@@ -92,8 +94,8 @@ def fence_producers(client: KafkaClient, transactional_ids: Iterable[str]) -> No
 
 
 def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
-    from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415 - lazy import
-    from kafka.protocol.producer.transaction import InitProducerIdRequest  # noqa: PLC0415 - as above
+    from kafka.protocol.metadata import CoordinatorType
+    from kafka.protocol.producer.transaction import InitProducerIdRequest
 
     admin: Any = client.admin
     connections = admin._manager  # noqa: SLF001 - the library has no method for it
@@ -293,7 +295,7 @@ class LinkChanges:
         for _, topic in sorted(opened):
             mirror = mirrors.get(str(topic))
             if mirror is not None and mirror.topic_id is not None and seal_key(mirror.topic_id) in shut:
-                from reconciler.providers.brokers.seal import Seals  # noqa: PLC0415 - lazy import
+                from reconciler.providers.brokers.seal import Seals
 
                 self.may_go_on()
                 Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
@@ -354,7 +356,7 @@ class MirrorCreation:
             except ReconcilerError as error:
                 results[name] = error
                 del shapes[name]
-        from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_groups import deny_writes
 
         deny_writes(self.site, link, {self.site.naming.to_physical(name): wanted[name].denied for name in shapes})
         results_by_name = self.site.create_topics(shapes, self.may_go_on)
@@ -517,7 +519,7 @@ def _remove_denials(site: LinkSite, is_meant: Callable[[str, RecordedMirror], bo
         if mirror.denied and is_meant(topic, mirror)
     }
     if denied:
-        from reconciler.providers.brokers.links.link_groups import remove_denials  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_groups import remove_denials
 
         remove_denials(site, denied)
 

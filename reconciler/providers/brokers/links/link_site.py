@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.client import KafkaClient
     from reconciler.resources.inventory import Capabilities
 
+# ruff: noqa: PLC0415 - only a pass needs these
+
 
 @dataclass(frozen=True)
 class LinkSite:
@@ -72,7 +74,7 @@ class LinkSite:
 
     def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
         """Return errors of topics that brokers do not show but that the controller refuses to create."""
-        from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.admin_requests import EXISTS, build_creation_request
 
         if not names:
             return {}
@@ -141,7 +143,7 @@ class LinkSite:
     def _apply(
         self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        from reconciler.providers.brokers.admin import TopicBatch  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.admin import TopicBatch
 
         outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).apply_changes()
         return {
@@ -150,7 +152,7 @@ class LinkSite:
         }
 
     def _build_pending_change(self, full_name: str, **fields: Any) -> PendingChange:
-        from reconciler.providers.brokers.admin_requests import PendingChange  # noqa: PLC0415 - as above
+        from reconciler.providers.brokers.admin_requests import PendingChange
 
         address = address_of("mirror", self.cluster, full_name)
         return PendingChange(full_name, address, self.naming.to_physical(full_name), **fields)
@@ -158,7 +160,7 @@ class LinkSite:
 
 def create_ledger_topic(client: KafkaClient) -> None:
     """Create the ledger's topic, with up to three replicas, if missing."""
-    from reconciler.providers.brokers import admin  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers import admin
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
@@ -250,7 +252,7 @@ def _read_topic_marks_once(site: LinkSite) -> dict[str, TopicMark]:
 
 def compute_version(site: LinkSite) -> str:
     """Return a digest that changes with topics, configs, access rules and links."""
-    from reconciler.providers.brokers.client import read_bindings  # noqa: PLC0415 - lazy import
+    from reconciler.providers.brokers.client import read_bindings
 
     topics = site.read_topics()
     shapes = sorted((name, topic.id, len(topic.replicas)) for name, topic in topics.items())

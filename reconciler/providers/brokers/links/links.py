@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds, TopicLog
     from reconciler.records.offset_map import OffsetMap
 
+# ruff: noqa: PLC0415 - only a pass that copies needs these
+
 
 @dataclass(frozen=True)
 class KafkaLinks(MirrorEntries):
@@ -96,7 +98,7 @@ class KafkaLinks(MirrorEntries):
     @property
     def syncs(self) -> KafkaSyncs:
         """Sync of topics, configs, groups and access rules."""
-        from reconciler.providers.brokers.links.link_sync import KafkaSyncs  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_sync import KafkaSyncs
 
         return KafkaSyncs(self.site)
 
@@ -324,13 +326,13 @@ class KafkaLinks(MirrorEntries):
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return foreign records in mirrors."""
-        from reconciler.providers.brokers.links.foreign_records import find_foreign_records  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.foreign_records import find_foreign_records
 
         return find_foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
 
     def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts."""
-        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.link_sync import delete_below_source_starts
 
         delete_below_source_starts(self.site, full_name, starts)
 
@@ -338,7 +340,7 @@ class KafkaLinks(MirrorEntries):
         return LinkChanges(self.site, may_go_on)
 
     def _make_failback(self, may_go_on: Callable[[], None]) -> Failback:
-        from reconciler.providers.brokers.links.failback import Failback  # noqa: PLC0415 - lazy import
+        from reconciler.providers.brokers.links.failback import Failback
 
         return Failback(self.site, self.log, may_go_on)
 
@@ -536,7 +538,7 @@ class _ActionApplier:
         self._site.change_topic(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:
             self._may_go_on()
-            from reconciler.providers.brokers.links.link_groups import deny_writes  # noqa: PLC0415 - lazy import
+            from reconciler.providers.brokers.links.link_groups import deny_writes
 
             denials = {parse_rule(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
             denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
@@ -553,7 +555,7 @@ _AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
 
 def open_sink(site: LinkSite, settings: Mapping[str, Any], full_name: str) -> CopySink:
     """Return the sink for a topic's records; `settings` are those of confluent-kafka."""
-    from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget  # noqa: PLC0415 - imports numpy
+    from reconciler.providers.brokers.records.copy_sink import CopySink, CopyTarget
 
     topic, seen = site.read_topic(full_name)
     if seen is None:
