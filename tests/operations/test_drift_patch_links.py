@@ -56,7 +56,7 @@ spec:
 STATES = ["mirroring", "paused", "promoted", "failed-over", "reversed"]
 FEATURES = [
     *("bidirectional-mode", "paused", "auto-create"),
-    *("topic-config-sync", "retry-timeout", "metadata-interval", "start-offset"),
+    *("topic-config-sync", "retry-timeout", "metadata-interval", "start-offset", "mirror-configs"),
 ]
 
 

@@ -319,10 +319,11 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Observ
 
 def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
     """Yield mirrors with lags. Beyond the limit of partitions, lags are unmeasured."""
-    left, names = MAX_MEASURED_PARTITIONS, dict[str, list[str]]()
+    left, measured, names = MAX_MEASURED_PARTITIONS, set[ObservedMirror](), dict[str, list[str]]()
     for seen in mirrors:
         if seen.partitions <= left:
             left -= seen.partitions
+            measured.add(seen)
             names.setdefault(seen.cluster, []).append(seen.name)
     positions: dict[str, Mapping[str, Mapping[int, Position]]] = {}
     for cluster, of_cluster in names.items():
@@ -331,7 +332,7 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
     lags = LagReader(site)
     for seen in mirrors:
         partitions: tuple[PartitionLag, ...] = ()
-        if seen.name in names.get(seen.cluster, ()):
+        if seen in measured:
             with suppress(ReconcilerError):
                 partitions = lags.measure(seen, positions.get(seen.cluster, {}).get(seen.name))
         yield MirrorRow(seen, partitions)

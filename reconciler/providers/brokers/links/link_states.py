@@ -221,7 +221,9 @@ def resolve_synced_configs(
     """
     pinned = _list_pinned_configs(destination.configs)
     taken: dict[str, str | None] = {key: value for key, value in pinned.items() if own.get(key, value) == value}
-    is_tiered = _is_tiered({**destination.defaults, **own})
+    configs = {**destination.defaults, **own}
+    mode, switches = configs.get(STORAGE_MODE, "unset"), {configs.get("remote.read"), configs.get("remote.write")}
+    is_tiered = mode == "tiered" or (mode == "unset" and "true" in switches)
     for key in sorted(list_synced_keys(link)):
         known = destination.configs.get(key)
         if known is None or (known.is_untiered and is_tiered):
@@ -232,12 +234,6 @@ def resolve_synced_configs(
         value = source.configs.get(key, pinned.get(key, default))
         taken[key] = KEPT.get(key) or (None if value is None else fit_value(known, value))
     return taken
-
-
-def _is_tiered(configs: Mapping[str, str]) -> bool:
-    mode = configs.get(STORAGE_MODE, "unset")
-    is_written = "true" in {configs.get("remote.read"), configs.get("remote.write")}
-    return mode == "tiered" or (mode == "unset" and is_written)
 
 
 def overlay_links(
