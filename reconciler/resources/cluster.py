@@ -139,6 +139,17 @@ def _check_separator(separator: str) -> str:
     return separator
 
 
+NamespaceSeparator = Annotated[
+    str,
+    AfterValidator(_check_separator),
+    Field(
+        description="What ':' becomes in topic names.",
+        examples=["."],
+        json_schema_extra={"enum": [".", "_", "-"]},
+    ),
+]
+
+
 def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
     """Reject comma-separated text, which would be resolved as one host name."""
     for position, server in enumerate(servers):
@@ -168,6 +179,10 @@ class Connection(Model):
     def build_identity(self) -> tuple[str, ...]:
         """Return a value that two connections share only if both reach one cluster; empty for a location."""
         return ()
+
+    def list_files(self) -> Iterator[tuple[str, str]]:
+        """Yield each field that names a certificate or key, and the file."""
+        yield from ()
 
     def list_secret_targets(self) -> frozenset[str]:
         """Return the addresses that receive secrets."""
@@ -259,6 +274,12 @@ class SecuritySpec(Model):
                 yield f"is required with {self.mechanism}", "Add it next to `mechanism`", (name,)
 
 
+def _list_tls_files(name: str, login: SecuritySpec | HttpLoginSpec | None) -> Iterator[tuple[str, str]]:
+    if login is not None:
+        files = {"caFile": login.ca_file, "certFile": login.cert_file, "keyFile": login.key_file}
+        yield from ((f"{name}.{field}", path) for field, path in files.items() if path is not None)
+
+
 _REGION: Final = ("security", "region")
 _MSK_SERVER: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:\d+\s*")
 
@@ -269,6 +290,7 @@ class BrokersConnection(Connection):
     if TYPE_CHECKING:
         bootstrap_servers: Many[str]
         security: SecuritySpec | None
+        namespace_separator: str
 
     @model_validator(mode="after")
     def _check_region(self) -> Self:
@@ -290,14 +312,24 @@ class BrokersConnection(Connection):
         """Return the login to the brokers; `None` without `security`."""
         return self.security
 
+    def find_separator(self) -> str | None:
+        """Return the declared replacement of `:`."""
+        return self.namespace_separator
+
     def build_identity(self) -> tuple[str, ...]:
         """Return the declared brokers."""
         return tuple(sorted(self.bootstrap_servers))
 
+    def list_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the certificates and key for the brokers."""
+        yield from _list_tls_files("security", self.security)
+
     def list_secret_targets(self) -> frozenset[str]:
-        """Return the brokers with their protocol; empty without `security`."""
-        protocol = None if self.security is None else self.security.protocol
-        return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
+        """Return the brokers with their protocol; empty without a login to them."""
+        security = self.find_security()
+        if security is None:
+            return frozenset()
+        return frozenset(f"{security.protocol}://{server.strip()}" for server in self.bootstrap_servers)
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the password and the OAuth client secret.
@@ -328,16 +360,7 @@ class KafkaConnection(BrokersConnection):
     security: SecuritySpec | None = Field(
         default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
     )
-    namespace_separator: Annotated[str, AfterValidator(_check_separator)] = Field(
-        default=FLAT_SEPARATOR,
-        description="What ':' becomes in topic names.",
-        examples=["."],
-        json_schema_extra={"enum": [".", "_", "-"]},
-    )
-
-    def find_separator(self) -> str | None:
-        """Return the declared replacement of `:`."""
-        return self.namespace_separator
+    namespace_separator: NamespaceSeparator = FLAT_SEPARATOR
 
 
 def _check_admin_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -351,24 +374,29 @@ def _check_admin_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
 _ADMIN_URL: Final = re.compile(r"https?://[^/@\s]+/?")
 
 
-class AdminSpec(Model):
-    """Login to Redpanda's Admin API."""
+class HttpLoginSpec(Model):
+    """Login to a cluster's HTTP API."""
 
-    username: str | None = Field(default=None, description="A superuser.", examples=["reconciler"])
+    username: str | None = Field(default=None, description="Who logs in (Basic).", examples=["reconciler"])
     password: SecretReference | None = Field(default=None, description="Reference to the password.")
-    token: SecretReference | None = Field(default=None, description="Reference to an OIDC token, instead of a user.")
+    token: SecretReference | None = Field(default=None, description="Reference to a bearer token, instead of a user.")
     ca_file: str | None = Field(default=None, description="Certificates to trust (PEM).", examples=["certs/ca.pem"])
     cert_file: str | None = Field(default=None, description="Our certificate (PEM).", examples=["certs/me.pem"])
     key_file: str | None = Field(default=None, description="Its private key (PEM).", examples=["certs/me.key"])
 
     @model_validator(mode="after")
-    def _check_complete(self) -> AdminSpec:
+    def _check_complete(self) -> HttpLoginSpec:
         if (self.username is None) != (self.password is None):
             missing = "password" if self.password is None else "username"
             raise build_refusal_error(FieldProblem("is required next to the other", "Add it", (missing,)))
         if self.token is not None and self.username is not None:
             raise build_refusal_error(FieldProblem("does not go with username", "Keep one of the two", ("token",)))
         return self
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether a user, token or client certificate is declared, not only the certificates to trust."""
+        return any(credential is not None for credential in (self.username, self.token, self.cert_file))
 
 
 class RedpandaConnection(BrokersConnection):
@@ -385,24 +413,21 @@ class RedpandaConnection(BrokersConnection):
     security: SecuritySpec | None = Field(
         default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
     )
-    admin: AdminSpec | None = Field(
+    admin: HttpLoginSpec | None = Field(
         default=None,
-        description="How to authenticate to the Admin API; absent: as the user of `security`, with its certificates.",
+        description="How to authenticate to the Admin API, as a superuser; absent: as the user of `security`, with its "
+        "certificates.",
         examples=[{"username": "reconciler", "password": "${env:REDPANDA_PASSWORD}"}],
     )
     admin_timeout: DurationMs = Field(
         default=30_000, gt=0, description="How long a request to the Admin API is tried.", examples=["30s"]
     )
-    namespace_separator: Annotated[str, AfterValidator(_check_separator)] = Field(
-        default=FLAT_SEPARATOR,
-        description="What ':' becomes in topic names.",
-        examples=["."],
-        json_schema_extra={"enum": [".", "_", "-"]},
-    )
+    namespace_separator: NamespaceSeparator = FLAT_SEPARATOR
 
-    def find_separator(self) -> str | None:
-        """Return the declared replacement of `:`."""
-        return self.namespace_separator
+    def list_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the certificates and keys for brokers and Admin API."""
+        yield from super().list_files()
+        yield from _list_tls_files("admin", self.admin)
 
     def list_secret_targets(self) -> frozenset[str]:
         """Return the brokers with their protocol, and the addresses of the Admin API."""
@@ -417,33 +442,164 @@ class RedpandaConnection(BrokersConnection):
                     yield name, reference, frozenset(self.admin_urls)
 
 
-class ConfluentConnection(Connection):
-    """Connection to a Confluent cluster."""
+def _check_rest_endpoint(endpoint: str) -> str:
+    if "@" in endpoint:
+        hint = "Write https://host:443, and log in by apiKey and apiSecret, or by `rest`"
+        raise build_refusal_error(FieldProblem("holds a user or a password", hint))
+    parts = _REST_ENDPOINT.fullmatch(endpoint)
+    if parts is None or not 0 < int(parts["port"] or 1) <= _HIGHEST_PORT:
+        hint = "Write https://host or https://host:443, with or without /kafka/v3 (/v3 for a REST proxy)"
+        raise build_refusal_error(FieldProblem(f"{endpoint!r} is not the address of a Kafka REST API", hint))
+    return endpoint
 
-    rest_endpoint: str = Field(
-        description="Its REST endpoint.", examples=["https://pkc-abc12.eu-west-1.aws.confluent.cloud:443"]
+
+_REST_ENDPOINT: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?P<path>(?:/kafka)?/v3)?/?"
+)
+_HIGHEST_PORT: Final = 65_535
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+
+class ConfluentConnection(BrokersConnection):
+    """Connection to a cluster of Confluent Cloud or Confluent Platform: its REST API, and its brokers for records."""
+
+    rest_endpoint: Annotated[str, AfterValidator(_check_rest_endpoint)] = Field(
+        description="Its REST endpoint, with or without `/kafka/v3` (`/v3` for a REST proxy).",
+        examples=["https://pkc-abc12.eu-west-1.aws.confluent.cloud:443"],
     )
-    cluster_id: str = Field(description="Its id.", examples=["lkc-abc123"])
-    api_key: SecretReference = Field(description="Reference to the API key.")
-    api_secret: SecretReference = Field(description="Reference to the API secret.")
-    bootstrap_servers: Many[str] = Field(
+    cluster_id: str = Field(min_length=1, description="Its id.", examples=["lkc-abc123"])
+    type: Annotated[Literal["cloud", "platform"], BeforeValidator(fold_case)] = Field(
+        default="cloud", description="Confluent Cloud or Confluent Platform.", examples=["platform"]
+    )
+    kind: (
+        Annotated[
+            Literal["basic", "standard", "enterprise", "dedicated", "freight"],
+            BeforeValidator(fold_case),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Kind of a Cloud cluster, whose limits a plan then checks.",
+        examples=["dedicated"],
+    )
+    api_key: SecretReference | None = Field(
+        default=None,
+        description="Reference to the API key; on Cloud, without `security`, it also logs in to the brokers.",
+    )
+    api_secret: SecretReference | None = Field(default=None, description="Reference to the API secret.")
+    rest: HttpLoginSpec | None = Field(
+        default=None,
+        description="How to authenticate to the REST API without an API key; without credentials: by the token of "
+        "`security`, if its mechanism is OAUTHBEARER.",
+        examples=[{"username": "reconciler", "password": "${env:CONFLUENT_PASSWORD}"}],
+    )
+    rest_timeout: DurationMs = Field(
+        default=30_000, gt=0, description="How long a request to the REST API is tried.", examples=["30s"]
+    )
+    bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
         default=(),
-        description="Some of its brokers, host:port, for records.",
+        description="Some of its brokers, host:port, for records and group offsets.",
         examples=[["pkc-abc12.eu-west-1.aws.confluent.cloud:9092"]],
     )
+    security: SecuritySpec | None = Field(
+        default=None,
+        description="How to authenticate to the brokers; absent on Cloud: SASL_SSL by the API key.",
+        examples=[{"protocol": "PLAINTEXT"}],
+    )
+    namespace_separator: NamespaceSeparator = FLAT_SEPARATOR
+
+    @field_validator("security")
+    @classmethod
+    def _check_mechanism(cls, security: SecuritySpec | None) -> SecuritySpec | None:
+        if security is not None and security.mechanism == "AWS_MSK_IAM":
+            hint = "Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+            raise build_refusal_error(FieldProblem("is a login to Amazon MSK only", hint, ("mechanism",)))
+        return security
+
+    @model_validator(mode="after")
+    def _check_login(self) -> Self:
+        if problems := [FieldProblem(*problem) for problem in self._find_problems()]:
+            raise build_refusal_error(*problems)
+        return self
+
+    def _find_problems(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        is_cloud, has_key = self.type == "cloud", self.api_key is not None or self.api_secret is not None
+        if self.kind is not None and not is_cloud:
+            yield "means nothing with type platform", "Take it out, or write `type: cloud`", ("kind",)
+        if has_key and self.api_secret is None:
+            yield "is required with apiKey", "Add it", ("apiSecret",)
+        if has_key and self.api_key is None:
+            yield "is required with apiSecret", "Add it", ("apiKey",)
+        if has_key and self.rest is not None:
+            yield "does not go with apiKey", "Keep one of the two", ("rest",)
+        has_login = has_key or self.sends_oauth_token or (self.rest is not None and self.rest.has_credentials)
+        if is_cloud and not has_login:
+            hint = "Add apiKey and apiSecret, or credentials in `rest`, or `security` with OAUTHBEARER"
+            yield "is required: Confluent Cloud refuses requests without a login", hint, ("apiKey",)
+        elif is_cloud and self.bootstrap_servers and self.security is None and not has_key:
+            hint = "Add `security`, or leave bootstrapServers out"
+            yield "is required on Cloud with bootstrapServers, unless apiKey logs in", hint, ("security",)
+        if self.security is not None and not self.bootstrap_servers and not self.sends_oauth_token:
+            yield "means nothing without bootstrapServers", "Add bootstrapServers, or take it out", ("security",)
+
+    @property
+    def sends_oauth_token(self) -> bool:
+        """Whether requests to the REST API carry the OAuth token of `security`."""
+        has_other_login = self.api_key is not None or (self.rest is not None and self.rest.has_credentials)
+        return self.security is not None and self.security.mechanism == "OAUTHBEARER" and not has_other_login
+
+    @property
+    def rest_origin(self) -> str:
+        """Scheme, host and port of the REST endpoint, for example `https://host:443`."""
+        parts = self._split_endpoint()
+        return f"{parts['scheme']}://{parts['host'].lower()}:{parts['port'] or _DEFAULT_PORTS[parts['scheme']]}"
+
+    @property
+    def rest_path(self) -> str | None:
+        """Declared base path of the REST API, `/kafka/v3` or `/v3`; `None` if the endpoint has none."""
+        return self._split_endpoint()["path"]
+
+    def _split_endpoint(self) -> re.Match[str]:
+        return cast("re.Match[str]", _REST_ENDPOINT.fullmatch(self.rest_endpoint))
+
+    def find_security(self) -> SecuritySpec | None:
+        """Return the login to the brokers: `security`, or on Cloud the API key; `None` without brokers or login.
+
+        The username of a login by API key is a reference, like its password.
+        """
+        if self.security is not None or self.type != "cloud" or self.api_key is None or not self.bootstrap_servers:
+            return self.security
+        return SecuritySpec(protocol="SASL_SSL", mechanism="PLAIN", username=self.api_key, password=self.api_secret)
 
     def build_identity(self) -> tuple[str, ...]:
-        """Return the endpoint and cluster id."""
-        return self.rest_endpoint, self.cluster_id
+        """Return the REST endpoint without its path, and the cluster id."""
+        return self.rest_origin, self.cluster_id
+
+    def list_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the certificates and keys for brokers and REST API."""
+        yield from super().list_files()
+        yield from _list_tls_files("rest", self.rest)
 
     def list_secret_targets(self) -> frozenset[str]:
-        """Return the endpoint and the declared brokers."""
-        return frozenset({self.rest_endpoint, *self.bootstrap_servers})
+        """Return the brokers with their protocol, and the REST endpoint."""
+        return super().list_secret_targets() | {self.rest_origin}
 
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the API key and its secret."""
-        yield "apiKey", self.api_key, self.list_secret_targets()
-        yield "apiSecret", self.api_secret, self.list_secret_targets()
+        """Yield the API key, and the secrets for REST API and brokers."""
+        endpoint = frozenset({self.rest_origin})
+        brokers = super().list_secret_targets()
+        key_targets = endpoint if self.security is not None else endpoint | brokers
+        rest = HttpLoginSpec() if self.rest is None else self.rest
+        for name, reference, targets in (
+            ("apiKey", self.api_key, key_targets),
+            ("apiSecret", self.api_secret, key_targets),
+            ("rest.password", rest.password, endpoint),
+            ("rest.token", rest.token, endpoint),
+        ):
+            if reference is not None:
+                yield name, reference, targets
+        for name, reference, targets in super().list_secrets():
+            yield name, reference, targets if self.sends_oauth_token else targets - endpoint
 
 
 Percent = Annotated[int, Field(strict=True, ge=0, le=100)]

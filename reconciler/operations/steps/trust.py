@@ -267,10 +267,8 @@ def _list_locations(cluster: Cluster) -> Iterator[LocationSpec]:
 
 
 def _list_files(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    spec, security = cluster.spec, cluster.spec.connection.find_security()
-    if security is not None:
-        named = {"caFile": security.ca_file, "certFile": security.cert_file, "keyFile": security.key_file}
-        yield from ((f"{spec.provider}.security.{field}", path) for field, path in named.items() if path is not None)
+    spec = cluster.spec
+    yield from ((f"{spec.provider}.{field}", path) for field, path in spec.connection.list_files())
     if spec.root is not None and TRUST_FILE in spec.properties:
         yield f"properties.{TRUST_FILE}", spec.properties[TRUST_FILE]
 

@@ -21,13 +21,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, find_root_cause
 from reconciler.providers.secrets import Secret, resolve_secret
+from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     import ssl
 
     from reconciler.providers.protocol import Edge
-    from reconciler.resources.cluster import AdminSpec, BrokersConnection, Cluster, SecuritySpec
+    from reconciler.resources.cluster import BrokersConnection, Cluster, HttpLoginSpec, SecuritySpec
 
 # ruff: noqa: PLC0415
 
@@ -48,7 +49,7 @@ class Tls:
     key: Secret | None = None
 
     @classmethod
-    def read_files(cls, declared: SecuritySpec | AdminSpec, edge: Edge, *, where: str) -> Tls:
+    def read_files(cls, declared: SecuritySpec | HttpLoginSpec, edge: Edge, *, where: str) -> Tls:
         """Read the declared files. Relative paths start at the workspace folder."""
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"
@@ -157,9 +158,9 @@ def build_admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     """Return an admin client's settings, for `connection.open_admin`."""
     connection = _require_connection(declared)
     settings: dict[str, Any] = {"bootstrap_servers": list(_parse_servers(declared)), **_PATIENT}
-    if connection.security is None:
+    security, where = connection.find_security(), _where(declared)
+    if security is None:
         return settings
-    security, where = connection.security, _where(declared)
     settings["security_protocol"] = security.protocol
     if security.protocol.endswith("SSL"):
         settings["tls"] = Tls.read_files(security, edge, where=where)
@@ -176,9 +177,9 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
         "socket.connection.setup.timeout.ms": CONNECT_MS,
         "socket.timeout.ms": REQUEST_MS,
     }
-    if connection.security is None:
+    security, where = connection.find_security(), _where(declared)
+    if security is None:
         return settings
-    security, where = connection.security, _where(declared)
     settings["security.protocol"] = security.protocol
     if security.protocol.endswith("SSL"):
         settings |= Tls.read_files(security, edge, where=where).to_record_settings()
@@ -186,14 +187,15 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def find_principal(declared: Cluster) -> str | None:
-    """Return the client's principal; `None` if a certificate or token determines it."""
-    security = _require_connection(declared).security
+    """Return the client's principal; `None` if a certificate, token or API key determines it."""
+    security = _require_connection(declared).find_security()
     if security is None:
         return _ANONYMOUS
     if security.principal is not None:
         return security.principal
     if security.mechanism is not None:
-        return None if security.mechanism in {"OAUTHBEARER", MSK} else f"User:{security.username}"
+        is_user = security.mechanism not in {"OAUTHBEARER", MSK} and not _is_reference(security.username)
+        return f"User:{security.username}" if is_user else None
     return _ANONYMOUS if security.cert_file is None else None
 
 
@@ -237,7 +239,7 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": tokens}
     return {
         "sasl_mechanism": security.mechanism,
-        "sasl_plain_username": security.username,
+        "sasl_plain_username": _resolve_username(security, edge),
         "sasl_plain_password": _resolve_secret(security.password, edge),
     }
 
@@ -252,7 +254,7 @@ def _build_record_login(
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
-            "sasl.username": security.username,
+            "sasl.username": _resolve_username(security, edge),
             "sasl.password": _resolve_secret(security.password, edge),
         }
     ca = Tls.read_files(security, edge, where=where).ca
@@ -289,6 +291,15 @@ def _resolve_secret(reference: str | None, edge: Edge) -> Secret | None:
     return None if reference is None else resolve_secret(reference, edge.environ)
 
 
+def _resolve_username(security: SecuritySpec, edge: Edge) -> str | Secret | None:
+    """Return the username. Only that of a login by API key is a reference."""
+    return _resolve_secret(security.username, edge) if _is_reference(security.username) else security.username
+
+
+def _is_reference(text: str | None) -> bool:
+    return text is not None and SECRET_REFERENCE.fullmatch(text) is not None
+
+
 def _require_connection(declared: Cluster) -> BrokersConnection:
     return cast("BrokersConnection", declared.spec.connection)
 
@@ -299,6 +310,11 @@ def _where(declared: Cluster) -> str:
 
 def _parse_servers(declared: Cluster) -> tuple[str, ...]:
     servers = tuple(server.strip() for server in _require_connection(declared).bootstrap_servers)
+    if not servers:
+        message = f"{declared.address}: spec.{declared.spec.provider}.bootstrapServers is missing: no brokers are known"
+        raise UserError(
+            message, hint="Add some brokers of the cluster, for example `bootstrapServers: [broker-1:9092]`."
+        )
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _HIGHEST_PORT:

@@ -34,7 +34,7 @@ from reconciler.providers.redpanda.client import AdminClient
 from reconciler.providers.redpanda.mounts import TopicMove, TopicMover
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
-from reconciler.resources.cluster import AdminSpec
+from reconciler.resources.cluster import HttpLoginSpec
 from tests.contracts.names import own
 from tests.contracts.providers import apply, create, done, topic
 from tests.contracts.redpanda import SECRETS, declared_on_redpanda, empty
@@ -654,8 +654,8 @@ def test_the_admin_api_is_reached_over_tls_with_the_declared_certificates(
         (trusting, "does not answer"),
     ):
         with pytest.raises(ReconcilerError, match=refusal):
-            AdminClient(reached(desk.cluster, admin=AdminSpec(**admin), admin_timeout=1000), desk.edge).list_nodes()
-    assert len(AdminClient(reached(desk.cluster, admin=AdminSpec(**ours)), desk.edge).list_nodes()) == 3
+            AdminClient(reached(desk.cluster, admin=HttpLoginSpec(**admin), admin_timeout=1000), desk.edge).list_nodes()
+    assert len(AdminClient(reached(desk.cluster, admin=HttpLoginSpec(**ours)), desk.edge).list_nodes()) == 3
 
 
 @pytest.mark.fact("F-R-207", "F-R-210")
