@@ -21,7 +21,7 @@ from reconciler.providers.registry import open_provider
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
-from tests.servers.redpanda.faults import LINK
+from tests.servers.emulation.faults import LINK
 from tests.servers.redpandaexternal import EXTERNAL
 
 if TYPE_CHECKING:

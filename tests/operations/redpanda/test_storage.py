@@ -19,7 +19,7 @@ from reconciler.resources.measures import TierUsage
 from tests.contracts.names import own
 from tests.contracts.providers import create, done, topic
 from tests.operations.redpanda.test_redpanda import ORDERS, TIERED, Desk, desk_on, document, mounting, orders
-from tests.servers.redpanda.faults import RECOVERY as RECOVERIES
+from tests.servers.emulation.faults import RECOVERY as RECOVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

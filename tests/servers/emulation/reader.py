@@ -1,19 +1,20 @@
-"""A Kafka cluster as a shadow link reads it: topics, configs, records, groups and access rules."""
+"""A Kafka cluster as a link reads it: topics, configs, records, groups and access rules."""
 
 from __future__ import annotations
 
 import ssl
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from threading import RLock
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kafka.net.sasl.scram import ScramClient
 
-from tests.servers.redpanda.bucket import Batch
-from tests.servers.redpanda.wire import REQUESTS, BrokerConnection
+from tests.servers.emulation.logs import Batch, append, fill, list_committed
+from tests.servers.emulation.wire import REQUESTS, BrokerConnection
 
 EARLIEST, LATEST = -2, -1
 _SECONDS: Final = 3.0
@@ -32,6 +33,15 @@ class Topic:
     leaders: dict[int, int]
     replicas: int
     is_internal: bool
+
+
+class SourceLog(NamedTuple):
+    """A partition of the source: where copies start, and where its decided transactions end."""
+
+    topic: str
+    number: int
+    start: int
+    end: int
 
 
 class ClusterReader(AbstractContextManager["ClusterReader"]):
@@ -103,6 +113,37 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
             raise ConnectionError(f"{topic}/{partition}: fetch is refused with error {answer.error_code}")
         aborted = [(each.first_offset, each.producer_id) for each in answer.aborted_transactions or ()]
         return Batch.split(bytes(answer.records or b"")), aborted
+
+    def copy(
+        self,
+        log: SourceLog,
+        broker: BrokerConnection,
+        target: str,
+        position: int,
+        lock: RLock,
+        may_write: Callable[[], bool],
+    ) -> int:
+        """Copy records to the end of a topic's partition, `position`; return its new end.
+
+        `may_write` is asked under the lock before each write.
+
+        Raises:
+            StoppedError: A gap cannot be written; the batches before it are.
+        """
+        while position < max(log.start, log.end):
+            wanted = max(position, log.start)
+            fetched, aborted = self.fetch(log.topic, log.number, wanted) if wanted < log.end else ([], [])
+            batches = [batch for batch in fetched if batch.end > position]
+            first = min(log.start, batches[0].base) if batches else log.start
+            end = batches[-1].end if batches else max(log.start, log.end)
+            with lock:
+                if not may_write():
+                    break
+                if position < first:
+                    fill(broker, target, log.number, first - position)
+                append(broker, target, log.number, list_committed(batches, aborted), max(position, first), end)
+            position = end
+        return position
 
     def read_configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
         """Return the configs of each topic that can be described."""
