@@ -12,6 +12,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import UnionType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from tests.servers.emulation.faults import Fault, Faults
@@ -170,7 +171,7 @@ def _change(document: Any, marker: str, name: str, value: str) -> None:
 
 def conforms(document: Any, shape: Any) -> bool:
     """Whether a document has a shape: a type, a list of one shape, or keys (`?`: may be left out) with shapes."""
-    if isinstance(shape, type):
+    if isinstance(shape, type | UnionType):
         return isinstance(document, shape)
     if isinstance(shape, list):
         return isinstance(document, list) and all(conforms(each, shape[0]) for each in document)

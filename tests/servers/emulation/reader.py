@@ -47,7 +47,9 @@ class SourceLog(NamedTuple):
 class ClusterReader(AbstractContextManager["ClusterReader"]):
     """Connections to the brokers of a cluster; every failure of one is an `OSError`."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], names: Iterable[str] | None = None) -> None:
+        """Connect and read the topics with these names, all by default."""
+        self._names = None if names is None else [{"name": name} for name in names]
         self._tls, self._logins = options.get("tlsSettings"), options.get("authenticationConfiguration") or {}
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._places: dict[int, tuple[str, int]] = {}
@@ -75,7 +77,7 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
 
     def refresh(self) -> None:
         """Read brokers and topics again."""
-        answer = self._first.ask("Metadata", self._version, topics=None, allow_auto_topic_creation=False)
+        answer = self._first.ask("Metadata", self._version, topics=self._names, allow_auto_topic_creation=False)
         self._places = {row.node_id: (row.host, row.port) for row in answer.brokers}
         self.cluster_id, self.controller = answer.cluster_id, answer.controller_id
         self.topics = {row.name: self._describe(row) for row in answer.topics if not row.error_code}
@@ -88,7 +90,7 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
         for topic, partition in partitions:
             if (node := self.topics[topic].leaders[partition]) in self._places:
                 nodes[node][topic].append(partition)
-        offsets = {}
+        offsets: dict[Partition, int] = {}
         for leader, topics in nodes.items():
             rows = [
                 {"name": topic, "partitions": [{"partition_index": each, "timestamp": timestamp} for each in numbers]}
