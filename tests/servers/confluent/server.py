@@ -7,9 +7,10 @@
         destination.rest, destination.cluster_id, destination.key, destination.secret
         destination.faults.add("lost", "POST", "mirrors:promote")
 
-It is written from the documented contract, not from a live server. It is Cloud of a kind or Platform of a version. One
-broker keeps the records; replicas are shown as Confluent would have them. Clusters of one network can hold the two
-halves of a link; other Kafka clusters can be sources only.
+It is written from the documented contract, not from a live server; where that gives no message for a refusal, the
+words are this server's. It is Cloud of a kind or Platform of a version. One broker keeps the records; replicas are
+shown as Confluent would have them. Clusters of one network can hold the two halves of a link; other Kafka clusters can
+be sources only.
 """
 
 from __future__ import annotations
