@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.servers.fixtures", "tests.servers.kafkafixtures", "tests.servers.redpandafixtures"]
+pytest_plugins = [
+    "tests.servers.fixtures",
+    "tests.servers.kafkafixtures",
+    "tests.servers.redpandafixtures",
+    "tests.servers.confluentfixtures",
+]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -72,6 +77,8 @@ def _shared(item: pytest.Item) -> str | None:
         return "kafka-records" if item.nodeid.startswith(("tests/jobs", "tests/operations")) else "kafka"
     if any(str(name).startswith(("redpanda", "start_redpanda")) for name in (*fixtures, *chosen)):
         return "redpanda"
+    if any(str(name).startswith(("confluent", "start_confluent")) for name in (*fixtures, *chosen)):
+        return "confluent"
     return "spark" if "running" in fixtures or "read in Spark" in chosen else None
 
 

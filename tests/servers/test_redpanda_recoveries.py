@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.servers.redpanda.faults import RECOVERY
+from tests.servers.emulation.faults import RECOVERY
 from tests.servers.redpanda.server import Redpanda
 from tests.servers.test_redpanda_server import (
     SECONDS,

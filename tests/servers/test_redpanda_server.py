@@ -30,7 +30,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 
 from examples import kafkajars
 from tests.servers.certificates import Authority
-from tests.servers.redpanda import wire
+from tests.servers.emulation import wire
 from tests.servers.redpanda.server import Redpanda
 from tests.waiting import until
 

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 )
 
 from tests.servers.brokers import list_rules
+from tests.servers.emulation.faults import LINK
 from tests.servers.kafka import Kafka
-from tests.servers.redpanda.faults import LINK
 from tests.servers.redpanda.server import Redpanda
 from tests.servers.test_redpanda_server import (
     NEWEST,

@@ -33,7 +33,7 @@ from reconciler.resources.mirror_link import MirrorTopic
 from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
 from tests.servers.brokers import list_rules
-from tests.servers.redpanda.faults import LINK
+from tests.servers.emulation.faults import LINK
 from tests.servers.redpandaexternal import EXTERNAL
 from tests.waiting import until
 

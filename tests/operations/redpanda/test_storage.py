@@ -23,7 +23,7 @@ from tests.contracts.names import own
 from tests.contracts.providers import create, done, topic
 from tests.contracts.redpanda import declared_on_redpanda
 from tests.operations.redpanda.test_redpanda import ORDERS, TIERED, Desk, desk_on, document, mounting, orders
-from tests.servers.redpanda.faults import RECOVERY as RECOVERIES
+from tests.servers.emulation.faults import RECOVERY as RECOVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,25 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import re
-import ssl
-import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.servers.redpanda.bucket import read_bounds
+from tests.servers.emulation.faults import Fault
+from tests.servers.emulation.http_front import Answer, HttpFront, conforms
+from tests.servers.emulation.logs import read_bounds
+from tests.servers.emulation.wire import BrokerConnection
 from tests.servers.redpanda.cluster import load_table
-from tests.servers.redpanda.faults import Fault
 from tests.servers.redpanda.link_options import ConnectError
 from tests.servers.redpanda.migrations import RefusedError
 from tests.servers.redpanda.topics import READ, REPLICA_BUCKET
-from tests.servers.redpanda.wire import BrokerConnection
 
 if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
@@ -35,8 +31,6 @@ _TOPICS: Final = {
     "outbound": [_REFERENCE],
     "inbound": [{"source_topic_reference": _REFERENCE, "alias?": _REFERENCE}],
 }
-_CHANGED: Final = {"state": ("state", "state"), "task": ("brokerId", "name")}
-"""By kind of a fault: what marks the parts of an answer that it changes, and the value that it changes."""
 _DEFINITION: Final = {"migration_type": str, "topics": list, "consumer_groups": [str]}
 
 
@@ -54,7 +48,7 @@ class Request(NamedTuple):
             document = json.loads(self.body)
         except ValueError as error:
             raise RefusedError("json", str(error)) from error
-        if not _conforms(document, shape):
+        if not conforms(document, shape):
             raise RefusedError("schema")
         return document
 
@@ -64,48 +58,28 @@ class Request(NamedTuple):
         return int(self.part)
 
 
-class Answer(NamedTuple):
-    """A status with a JSON document, or with text that is sent as it is."""
-
-    status: int
-    document: Any = None
-    text: str | None = None
-    location: str = ""
-
-
 Route = Callable[[Request], Any]
 
 
-class Admin:
+class Admin(HttpFront):
     """The listeners, and what each path answers."""
 
+    changed: ClassVar = {"state": ("state", "state"), "task": ("brokerId", "name")}
+    realm = "redpanda"
+
     def __init__(self, server: Redpanda, certificate: tuple[Path, Path] | None, client_ca: Path | None) -> None:
+        super().__init__(len(server.cluster.nodes), server.faults, certificate, client_ca)
         self.server, self.cluster = server, server.cluster
-        self.requests: list[tuple[int, str, str]] = []
-        self._listeners = [_Listener(self, node.id) for node in self.cluster.nodes]
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*certificate)
-            if client_ca is not None:
-                context.load_verify_locations(client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-            for each in self._listeners:
-                each.socket = context.wrap_socket(each.socket, server_side=True, do_handshake_on_connect=False)
-        scheme = "http" if certificate is None else "https"
-        self.urls = [f"{scheme}://127.0.0.1:{each.server_address[1]}" for each in self._listeners]
-        self._threads = [threading.Thread(target=each.serve_forever, args=(0.02,)) for each in self._listeners]
         rows = self._list_routes().items()
         self._routes = [(method, re.compile(f"{path}/?"), route) for (method, path), route in rows]
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.daemon = True
-            thread.start()
+    def show_fault(self, fault: Fault) -> Answer:
+        if fault.code:
+            return _connect_error(ConnectError(fault.code, fault.message))
+        return _error(fault.status, fault.message)
 
-    def close(self) -> None:
-        for listener in self._listeners:
-            listener.shutdown()
-            listener.server_close()
+    def is_down(self, node: int) -> bool:
+        return self.cluster.nodes[node - 1].down_until > time.monotonic()
 
     def answer(self, method: str, target: str, authorization: str | None, body: bytes) -> Answer:
         login = base64.b64encode(f"{self.server.user}:{self.server.password}".encode()).decode()
@@ -184,7 +158,7 @@ class Admin:
 
     def _define(self, request: Request) -> dict[str, int]:
         kind, topics, groups = (request.parse(_DEFINITION)[name] for name in _DEFINITION)
-        if kind not in _TOPICS or not _conforms(topics, _TOPICS[kind]):
+        if kind not in _TOPICS or not conforms(topics, _TOPICS[kind]):
             raise RefusedError("schema")
         return {"id": self.server.migrations.create(kind, topics, groups, advances=False)}
 
@@ -244,103 +218,9 @@ class Admin:
         return status
 
 
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, admin: Admin, node: int) -> None:
-        self.admin, self.node = admin, node
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print what is wrong with this server; connections that break are on purpose."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: _Listener
-
-    def parse_request(self) -> bool:
-        is_whole = super().parse_request()
-        setattr(self, f"do_{self.command}", self._respond)
-        return is_whole
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-    def _respond(self) -> None:
-        admin, node, fault = self.server.admin, self.server.node, None
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if not self.path.startswith("/control/"):
-            admin.requests.append((node, self.command, self.path))
-            fault = admin.server.faults.take(self.command, self.path, node)
-            if admin.cluster.nodes[node - 1].down_until > time.monotonic():
-                self.close_connection = True
-                return
-        answer = _answer_instead(fault, admin.urls, self.path)
-        if answer is None:
-            answer = admin.answer(self.command, self.path, self.headers.get("Authorization"), body)
-        kind = "" if fault is None else fault.kind
-        if fault is not None and kind == "slow":
-            time.sleep(fault.seconds)
-        if fault is not None and kind in _CHANGED and answer.status == HTTPStatus.OK:
-            _change(answer.document, *_CHANGED[kind], fault.message)
-        self.close_connection = self.close_connection or kind == "lost"
-        if kind != "lost":
-            self._send(answer)
-
-    def _send(self, answer: Answer) -> None:
-        content = b"" if answer.document is None else json.dumps(answer.document).encode()
-        content = content if answer.text is None else answer.text.encode()
-        headers = {"Location": answer.location} if answer.location else {}
-        if answer.status == HTTPStatus.UNAUTHORIZED:
-            headers["WWW-Authenticate"] = 'Basic realm="redpanda"'
-        with suppress(OSError):
-            self.send_response_only(answer.status)
-            for name, value in {**headers, "Content-Type": "application/json", "Content-Length": len(content)}.items():
-                self.send_header(name, str(value))
-            self.end_headers()
-            self.wfile.write(content)
-
-
-def _answer_instead(fault: Fault | None, urls: list[str], path: str) -> Answer | None:
-    """Return the answer of a fault that keeps a request from being done."""
-    if fault is None or fault.kind in {"slow", "lost", *_CHANGED}:
-        return None
-    if fault.kind == "redirect":
-        return Answer(HTTPStatus.TEMPORARY_REDIRECT, location=urls[fault.to - 1] + path)
-    if fault.code:
-        return _connect_error(ConnectError(fault.code, fault.message))
-    return Answer(HTTPStatus.OK, text=fault.message) if fault.kind == "text" else _error(fault.status, fault.message)
-
-
-def _change(document: Any, marker: str, name: str, value: str) -> None:
-    """Change a value in all parts of a document that have a marker."""
-    parts = document if isinstance(document, list) else [*document.values()] if isinstance(document, dict) else []
-    for part in parts:
-        _change(part, marker, name, value)
-    if isinstance(document, dict) and marker in document:
-        document[name] = value
-
-
 def _connect_error(error: ConnectError) -> Answer:
     return Answer(error.status, {"code": error.code, "message": str(error)})
 
 
 def _error(status: int, message: str) -> Answer:
     return Answer(status, {"message": message, "code": int(status)})
-
-
-def _conforms(document: Any, shape: Any) -> bool:
-    """Whether a document has a shape: a type, a list of one shape, or keys (`?`: may be left out) with shapes."""
-    if isinstance(shape, type):
-        return isinstance(document, shape)
-    if isinstance(shape, list):
-        return isinstance(document, list) and all(_conforms(each, shape[0]) for each in document)
-    required = {name for name in shape if not name.endswith("?")}
-    shapes = {name.removesuffix("?"): each for name, each in shape.items()}
-    is_closed = isinstance(document, dict) and required <= document.keys() <= shapes.keys()
-    return is_closed and all(_conforms(value, shapes[name]) for name, value in document.items())

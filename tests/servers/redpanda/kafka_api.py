@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
-from functools import cached_property
 from typing import Any, Final
 
-from tests.servers.redpanda import wire
+from tests.servers.emulation import wire
+from tests.servers.emulation.faults import Faults
+from tests.servers.emulation.kafka_front import Exchange, KafkaFront
 from tests.servers.redpanda.cluster import Cluster, load_table, parse_version
-from tests.servers.redpanda.faults import KAFKA, Faults
 from tests.servers.redpanda.topics import (
     DELETE_RETENTION,
     RECOVERY,
@@ -35,49 +31,14 @@ _LEGACY: Final = (wire.INVALID_REQUEST, "AlterConfigs is refused here: use Incre
 MIGRATIONS, LINKS, RECOVERIES = "migrations", "links", "recoveries"
 _NO_SESSION: Final = b"\x00\x00\x00\x00\xff\xff\xff\xff"
 _KNOWN_SECONDS: Final = 30.0
-_WORDS: Final = re.compile("([A-Z])")
 
 
-class _Exchange:
-    """One request and its way to the broker."""
-
-    def __init__(self, frame: bytes, node: int, broker: wire.BrokerConnection) -> None:
-        self.frame, self.node, self.broker = frame, node, broker
-        self.header = wire.Header.read(frame)
-        self.name = wire.NAMES.get(self.header.key, "")
-        self.body_start = 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))
-
-    @cached_property
-    def request(self) -> Any:
-        return wire.REQUESTS[self.name].decode(self.frame, version=self.header.version, header=True)
-
-    def ask(self) -> Any:
-        """Return the broker's response to the frame as it came."""
-        return wire.RESPONSES[self.name].decode(
-            self.broker.forward(self.frame), version=self.header.version, header=True
-        )
-
-    def ask_for(self, part: str, rows: list[Any]) -> Any:
-        """Return the broker's response to the request with these rows only; an empty one without rows."""
-        setattr(self.request, part, rows)
-        self.frame = wire.encode(self.request, self.header.version, self.header.correlation)
-        return self.ask() if rows else self.respond()
-
-    def respond(self, **values: Any) -> Any:
-        return wire.build(wire.RESPONSES[self.name], **values)
-
-    def extend(self, response: Any, part: str, rows: list[dict[str, Any]]) -> Any:
-        """Add rows to a list of a response."""
-        added = getattr(self.respond(**{part: rows}), part)
-        setattr(response, part, [*(getattr(response, part) or ()), *added])
-        return response
-
-
-class KafkaFront:
-    """Listens once for every node and passes requests on to one broker."""
+class RedpandaFront(KafkaFront):
+    """The Kafka API with Redpanda's versions, configs and refusals."""
 
     def __init__(self, broker_port: int, cluster: Cluster, topics: TopicStore, faults: Faults) -> None:
-        self._broker_port, self._cluster, self._topics, self._faults = broker_port, cluster, topics, faults
+        super().__init__(broker_port, len(cluster.nodes), faults)
+        self._cluster, self._topics = cluster, topics
         self.held: dict[str, dict[str, frozenset[str]]] = {MIGRATIONS: {}, LINKS: {}, RECOVERIES: {}}
         """By who holds topics: what is refused for each name, of `change`, `produce` and `fetch`."""
         self.offload: Callable[[str], None]
@@ -86,64 +47,15 @@ class KafkaFront:
         """Called to create a topic from the bucket; returns its partitions, or `None` if the bucket has none."""
         self._read_replicas: set[str] = set()
         self._versions = self._read_versions()
-        self._listening = [socket.create_server(("127.0.0.1", 0)) for _ in cluster.nodes]
-        self.ports: list[int] = [listening.getsockname()[1] for listening in self._listening]
-        self._open: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
-        self._ends = threading.Event()
 
-    def start(self) -> None:
-        for node, listening in enumerate(self._listening, 1):
-            self._run(self._accept, listening, node)
-
-    def close(self) -> None:
-        self._ends.set()
-        for connection in [*self._listening, *self._open]:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
-        for listening in self._listening:
-            listening.close()
-
-    def _run(self, target: Callable[..., None], *arguments: Any) -> None:
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self, listening: socket.socket, node: int) -> None:
-        while not self._ends.is_set():
-            with suppress(OSError):  # a client that gave up must not end the node
-                client, _ = listening.accept()
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._open.add(client)
-                self._run(self._serve, client, node)
-
-    def _serve(self, client: socket.socket, node: int) -> None:
-        with closing(client), suppress(OSError), wire.BrokerConnection(self._broker_port) as broker:
-            while (frame := wire.read_frame(client)) is not None:
-                exchange = _Exchange(frame, node, broker)
-                fault = self._faults.take(KAFKA, exchange.name, node)
-                response = self._answer(exchange)
-                if fault is not None and fault.kind == "lost":
-                    break
-                time.sleep(0 if fault is None else fault.seconds)
-                if response is not None:
-                    wire.write_frame(client, response)
-        self._open.discard(client)
-
-    def _answer(self, exchange: _Exchange) -> bytes | None:
+    def _answer(self, exchange: Exchange) -> bytes | None:
         header = exchange.header
         offered = self._versions.get(exchange.name)
         if exchange.name == "ApiVersions":
             return self._answer_versions(exchange)
         if offered is None or header.version > offered[1]:
             raise ConnectionAbortedError(f"Redpanda has no version {header.version} of {exchange.name}")
-        handler = getattr(self, _WORDS.sub(r"_\1", exchange.name).lower(), None)
-        answer = exchange.frame if handler is None else handler(exchange)
-        if isinstance(answer, bytes):
-            return exchange.broker.forward(answer)
-        return None if answer is None else wire.encode(answer, header.version, header.correlation)
+        return super()._answer(exchange)
 
     def _read_versions(self) -> dict[str, tuple[int, int]]:
         with wire.BrokerConnection(self._broker_port) as broker:
@@ -156,7 +68,7 @@ class KafkaFront:
             offered[name] = (known[name].min_version, min(highest, known[name].max_version))
         return offered
 
-    def _answer_versions(self, exchange: _Exchange) -> bytes:
+    def _answer_versions(self, exchange: Exchange) -> bytes:
         is_known = exchange.header.version <= self._versions["ApiVersions"][1]
         rows = [
             {"api_key": wire.REQUESTS[name].API_KEY, "min_version": low, "max_version": high}
@@ -175,33 +87,12 @@ class KafkaFront:
 
     # The methods below answer the API of their name: with a response, the bytes of a request to pass on, or `None`.
 
-    def _produce(self, exchange: _Exchange) -> Any:
-        frame, at = exchange.frame, exchange.body_start
-        at += 2 + max(0, int.from_bytes(frame[at : at + 2], "big", signed=True))
-        is_answered = frame[at : at + 2] != b"\x00\x00"
-        if not self._refuses_any("produce"):
-            return frame if is_answered else exchange.broker.send(frame)
-        topics = exchange.request.topic_data
-        refused = [topic for topic in topics if self._refuses(topic.name, "produce")]
-        if not is_answered:
-            return None if refused else exchange.broker.send(frame)
-        response = exchange.ask_for("topic_data", [topic for topic in topics if topic not in refused])
-        codes = dict.fromkeys(self.held[LINKS], wire.POLICY_VIOLATION)
-        rows = [
-            (
-                topic.name,
-                [
-                    {"index": each.index, "base_offset": -1, "error_code": codes.get(topic.name, wire.INVALID_TOPIC)}
-                    for each in topic.partition_data
-                ],
-            )
-            for topic in refused
-        ]
-        return exchange.extend(
-            response, "responses", [{"name": name, "partition_responses": row} for name, row in rows]
-        )
+    def _produce(self, exchange: Exchange) -> Any:
+        names = [name for held in self.held.values() for name in held if self._refuses(name, "produce")]
+        codes = dict.fromkeys([*names, *self._read_replicas], wire.INVALID_TOPIC)
+        return self._pass_produce(exchange, codes | dict.fromkeys(self.held[LINKS], wire.POLICY_VIOLATION))
 
-    def _fetch(self, exchange: _Exchange) -> Any:
+    def _fetch(self, exchange: Exchange) -> Any:
         if exchange.header.version >= 7:  # Without sessions every request names all its topics.
             at, frame = exchange.body_start + 17, exchange.frame
             exchange.frame = frame[:at] + _NO_SESSION + frame[at + 8 :]
@@ -217,7 +108,7 @@ class KafkaFront:
         ]
         return exchange.extend(response, "responses", [{"topic": name, "partitions": row} for name, row in rows])
 
-    def _create_topics(self, exchange: _Exchange) -> Any:
+    def _create_topics(self, exchange: Exchange) -> Any:
         forwarded, added, configs, factors = [], [], {}, {}
         for topic in exchange.request.topics:
             factor = len(topic.assignments[0].broker_ids) if topic.assignments else topic.replication_factor
@@ -275,7 +166,7 @@ class KafkaFront:
             )
             names = [each.name for each in answer.topics if each.error_code]
 
-    def _delete_topics(self, exchange: _Exchange) -> Any:
+    def _delete_topics(self, exchange: Exchange) -> Any:
         request, names = exchange.request, {}
         if exchange.header.version < 6:
             part, rows = "topic_names", [(name, name, {}) for name in request.topic_names]
@@ -298,7 +189,7 @@ class KafkaFront:
         refused = [{**_refusal(name, _HELD), **ids} for _, name, ids in rows if self._refuses(name, "change")]
         return exchange.extend(response, "responses", refused)
 
-    def _create_partitions(self, exchange: _Exchange) -> Any:
+    def _create_partitions(self, exchange: Exchange) -> Any:
         topics = exchange.request.topics
         for each in [each for topic in topics for each in topic.assignments or ()]:
             each.broker_ids = [_BROKER]
@@ -306,7 +197,7 @@ class KafkaFront:
         held = [_refusal(topic.name, _HELD) for topic in topics if self._refuses(topic.name, "change")]
         return exchange.extend(response, "results", held)
 
-    def _describe_configs(self, exchange: _Exchange) -> Any:
+    def _describe_configs(self, exchange: Exchange) -> Any:
         resources = exchange.request.resources
         wanted = {(each.resource_type, each.resource_name): each.configuration_keys for each in resources}
         for each in resources:
@@ -337,11 +228,11 @@ class KafkaFront:
             result.configs.append(wire.build(result.DescribeConfigsResourceResult, **row, **flags))
         result.configs = [config for config in result.configs if not keys or config.name in keys]
 
-    def _alter_configs(self, exchange: _Exchange) -> Any:
+    def _alter_configs(self, exchange: Exchange) -> Any:
         rows = [_resource_refusal(each, _LEGACY) for each in exchange.request.resources]
         return exchange.respond(responses=rows)
 
-    def _incremental_alter_configs(self, exchange: _Exchange) -> Any:
+    def _incremental_alter_configs(self, exchange: Exchange) -> Any:
         refused, forwarded, changes = [], [], {}
         for resource in exchange.request.resources:
             name = resource.resource_name
@@ -378,7 +269,7 @@ class KafkaFront:
         error = self._topics.check_change(resource.resource_name, changes)
         return None if error is None else (wire.INVALID_CONFIG, error)
 
-    def _metadata(self, exchange: _Exchange) -> Any:
+    def _metadata(self, exchange: Exchange) -> Any:
         response = self._name_cluster(exchange, "node_id")
         for topic in response.topics:
             nodes = list(range(1, self._topics.count_replicas(topic.name) + 1))
@@ -386,23 +277,23 @@ class KafkaFront:
                 partition.replica_nodes = partition.isr_nodes = nodes
         return response
 
-    def _describe_cluster(self, exchange: _Exchange) -> Any:
+    def _describe_cluster(self, exchange: Exchange) -> Any:
         return self._name_cluster(exchange, "broker_id")
 
-    def _name_cluster(self, exchange: _Exchange, number: str) -> Any:
+    def _name_cluster(self, exchange: Exchange, number: str) -> Any:
         response = exchange.ask()
         response.cluster_id, response.brokers = f"redpanda.{self._cluster.uuid}", []
         places = [{"host": "127.0.0.1", "port": port, "rack": None} for port in self.ports]
         return exchange.extend(response, "brokers", [{number: node, **place} for node, place in enumerate(places, 1)])
 
-    def _find_coordinator(self, exchange: _Exchange) -> Any:
+    def _find_coordinator(self, exchange: Exchange) -> Any:
         response = exchange.ask()
         for each in response.coordinators if exchange.header.version >= 4 else [response]:
             if not each.error_code:
                 each.host, each.port = "127.0.0.1", self.ports[0]
         return response
 
-    def _describe_log_dirs(self, exchange: _Exchange) -> Any:
+    def _describe_log_dirs(self, exchange: Exchange) -> Any:
         response, remote = exchange.ask(), []
         for result in response.results:
             result.topics = [each for each in result.topics if self._topics.count_replicas(each.name) >= exchange.node]
@@ -412,10 +303,10 @@ class KafkaFront:
         folder = f"remote://{self._cluster.get('cloud_storage_bucket')}"
         return exchange.extend(response, "results", [{"error_code": 0, "log_dir": folder, "topics": remote}])
 
-    def _list_groups(self, exchange: _Exchange) -> Any:
+    def _list_groups(self, exchange: Exchange) -> Any:
         return exchange.frame if exchange.node == _BROKER else exchange.respond(groups=[])
 
-    def _list_transactions(self, exchange: _Exchange) -> Any:
+    def _list_transactions(self, exchange: Exchange) -> Any:
         return (
             exchange.frame
             if exchange.node == _BROKER

@@ -9,20 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.servers.redpanda.bucket import (
-    Bucket,
-    Location,
-    StoppedError,
-    create_topic,
-    delete_topics,
-    list_partitions,
-    read_bounds,
-)
+from tests.servers.emulation.faults import Faults
+from tests.servers.emulation.logs import StoppedError, create_topic, delete_topics, list_partitions, read_bounds
+from tests.servers.emulation.wire import BrokerConnection
+from tests.servers.redpanda.bucket import Bucket, Location
 from tests.servers.redpanda.cluster import load_table
-from tests.servers.redpanda.faults import Faults
-from tests.servers.redpanda.kafka_api import MIGRATIONS, KafkaFront
+from tests.servers.redpanda.kafka_api import MIGRATIONS, RedpandaFront
 from tests.servers.redpanda.topics import READ, REPLICATION, RESTORED_BY_24_3, WRITE, TopicStore
-from tests.servers.redpanda.wire import BrokerConnection
 
 _TABLE: Final = load_table("migrations.yaml")
 _STATES: Final[dict[str, dict[str, Any]]] = _TABLE["states"]
@@ -67,7 +60,9 @@ class Migration:
 class Migrations:
     """All migrations of a cluster, moved by one thread."""
 
-    def __init__(self, broker_port: int, bucket: Bucket, topics: TopicStore, front: KafkaFront, faults: Faults) -> None:
+    def __init__(
+        self, broker_port: int, bucket: Bucket, topics: TopicStore, front: RedpandaFront, faults: Faults
+    ) -> None:
         self._broker_port = broker_port
         self._bucket, self._topics, self._front, self._faults = bucket, topics, front, faults
         self._cluster = topics.cluster

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from tests.servers.redpanda.bucket import (
-    Bucket,
-    Location,
+from tests.servers.emulation.faults import RECOVERY, Faults
+from tests.servers.emulation.logs import (
     StoppedError,
     create_topic,
     list_partitions,
@@ -20,11 +19,11 @@ from tests.servers.redpanda.bucket import (
     read_configs,
     set_configs,
 )
-from tests.servers.redpanda.faults import RECOVERY, Faults
-from tests.servers.redpanda.kafka_api import RECOVERIES, KafkaFront
-from tests.servers.redpanda.reader import ClusterReader
+from tests.servers.emulation.reader import ClusterReader
+from tests.servers.emulation.wire import BrokerConnection
+from tests.servers.redpanda.bucket import Bucket, Location
+from tests.servers.redpanda.kafka_api import RECOVERIES, RedpandaFront
 from tests.servers.redpanda.topics import READ, REPLICATION, WRITE, Configs, TopicStore
-from tests.servers.redpanda.wire import BrokerConnection
 
 _LOG: Final = 5
 """States of a recovery that are shown."""
@@ -44,7 +43,9 @@ _STAGES: Final = ("starting", "recovered_cluster_config", "recovered_acls", "rec
 class Recoveries:
     """What a cluster writes to its bucket for a recovery, and the recoveries from it."""
 
-    def __init__(self, broker_port: int, bucket: Bucket, topics: TopicStore, front: KafkaFront, faults: Faults) -> None:
+    def __init__(
+        self, broker_port: int, bucket: Bucket, topics: TopicStore, front: RedpandaFront, faults: Faults
+    ) -> None:
         self._broker_port = broker_port
         self._bucket, self._topics, self._front, self._faults = bucket, topics, front, faults
         self._cluster = topics.cluster

@@ -17,12 +17,12 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
+from tests.servers.emulation.faults import Faults
 from tests.servers.kafka import Kafka
 from tests.servers.redpanda.admin import Admin
 from tests.servers.redpanda.bucket import Bucket
 from tests.servers.redpanda.cluster import Cluster
-from tests.servers.redpanda.faults import Faults
-from tests.servers.redpanda.kafka_api import KafkaFront
+from tests.servers.redpanda.kafka_api import RedpandaFront
 from tests.servers.redpanda.migrations import Migrations
 from tests.servers.redpanda.recoveries import Recoveries
 from tests.servers.redpanda.shadow_links import ShadowLinks
@@ -68,7 +68,7 @@ class Redpanda(AbstractContextManager["Redpanda"]):
         self.faults = Faults()
         self.cluster = Cluster(list(versions), {**_PROPERTIES, **(properties or {})}, license_status)
         self.topics = TopicStore(self.cluster)
-        self.front = KafkaFront(broker_port, self.cluster, self.topics, self.faults)
+        self.front = RedpandaFront(broker_port, self.cluster, self.topics, self.faults)
         self.migrations = Migrations(broker_port, Bucket(bucket), self.topics, self.front, self.faults)
         self.links = ShadowLinks(broker_port, self.topics, self.front, self.faults)
         self.recoveries = Recoveries(broker_port, Bucket(bucket), self.topics, self.front, self.faults)

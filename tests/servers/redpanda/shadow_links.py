@@ -11,19 +11,18 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from tests.servers.redpanda.bucket import (
+from tests.servers.emulation.faults import LINK, Faults
+from tests.servers.emulation.logs import (
     StoppedError,
-    append,
     create_topic,
     delete_before,
-    fill,
-    list_committed,
     set_configs,
 )
-from tests.servers.redpanda.faults import LINK, Faults
-from tests.servers.redpanda.kafka_api import LINKS, KafkaFront
+from tests.servers.emulation.reader import EARLIEST, LATEST, ClusterReader, Partition, SourceLog
+from tests.servers.emulation.wire import BrokerConnection
+from tests.servers.redpanda.kafka_api import LINKS, RedpandaFront
 from tests.servers.redpanda.link_options import (
     TABLE,
     ConnectError,
@@ -39,9 +38,7 @@ from tests.servers.redpanda.link_options import (
     to_acl_filter,
     to_camel,
 )
-from tests.servers.redpanda.reader import EARLIEST, LATEST, ClusterReader, Partition
 from tests.servers.redpanda.topics import DELETE_RETENTION, REPLICATION, TopicStore
-from tests.servers.redpanda.wire import BrokerConnection
 
 _TICK_SECONDS: Final = 0.2
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -114,19 +111,10 @@ class ShadowLink:
         return {"name": self.name, "uid": self.uid, "configurations": options, "status": status}
 
 
-class SourceLog(NamedTuple):
-    """A partition of the source: where copies start, and where its decided transactions end."""
-
-    topic: str
-    number: int
-    start: int
-    end: int
-
-
 class ShadowLinks:
     """The link of a cluster, if it has one, and its thread."""
 
-    def __init__(self, broker_port: int, topics: TopicStore, front: KafkaFront, faults: Faults) -> None:
+    def __init__(self, broker_port: int, topics: TopicStore, front: RedpandaFront, faults: Faults) -> None:
         self._broker_port = broker_port
         self._topics, self._front, self._faults = topics, front, faults
         self._cluster = topics.cluster
@@ -436,25 +424,13 @@ class ShadowLinks:
     ) -> int:
         """Copy records from the end of the shadow partition, `position`; return its new end."""
         topic = link.topics[log.topic]
-        while position < max(log.start, log.end):
-            wanted = max(position, log.start)
-            fetched, aborted = source.fetch(log.topic, log.number, wanted) if wanted < log.end else ([], [])
-            batches = [batch for batch in fetched if batch.end > position]
-            first = min(log.start, batches[0].base) if batches else log.start
-            end = batches[-1].end if batches else max(log.start, log.end)
+        try:
+            return source.copy(log, broker, log.topic, position, self._lock, lambda: self._is_copied(link, topic))
+        except StoppedError as error:
             with self._lock:
-                if not self._is_copied(link, topic):
-                    break
-                if position < first:
-                    fill(broker, log.topic, log.number, first - position)
-                try:
-                    append(broker, log.topic, log.number, list_committed(batches, aborted), max(position, first), end)
-                except StoppedError as error:
-                    topic.state = "FAULTED"
-                    self._note(f"link {link.name}, this server writes no such gap: {error}")
-                    break
-            position = end
-        return position
+                topic.state = "FAULTED" if self._is_copied(link, topic) else topic.state
+            self._note(f"link {link.name}, this server writes no such gap: {error}")
+            return position
 
     # Groups and access rules
 

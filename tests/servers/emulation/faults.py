@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 KAFKA: Final = "KAFKA"
@@ -23,7 +23,8 @@ class Fault:
 
     `slow`: answered after `seconds`. `lost`: done, and the connection ends instead of an answer. `status`: not done,
     answered with `status` and `message`, and as Connect does if it has a `code`. `redirect`: 307 to node `to`.
-    `text`: 200 with `message`, which is no JSON.
+    `text`: 200 with `message`, which is no JSON. `html`: not done, answered with `status` as a web page, and `headers`.
+    `empty`: done, and answered with `status` and no body.
     `state`: done; all states in the answer are `message`. `task`: done; the tasks in the answer have that name.
     """
 
@@ -37,6 +38,7 @@ class Fault:
     message: str = "Unexpected cluster error: injected"
     code: str = ""
     to: int = 1
+    headers: dict[str, str] = field(default_factory=dict)
 
     def matches(self, method: str, path: str, node: int) -> bool:
         is_method = method == self.method or (method not in {KAFKA, LINK, RECOVERY} and not self.method)

@@ -1,19 +1,20 @@
-"""A Kafka cluster as a shadow link reads it: topics, configs, records, groups and access rules."""
+"""A Kafka cluster as a link reads it: topics, configs, records, groups and access rules."""
 
 from __future__ import annotations
 
 import ssl
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from threading import RLock
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kafka.net.sasl.scram import ScramClient
 
-from tests.servers.redpanda.bucket import Batch
-from tests.servers.redpanda.wire import REQUESTS, BrokerConnection
+from tests.servers.emulation.logs import Batch, append, fill, list_committed
+from tests.servers.emulation.wire import REQUESTS, BrokerConnection
 
 EARLIEST, LATEST = -2, -1
 _SECONDS: Final = 3.0
@@ -34,10 +35,21 @@ class Topic:
     is_internal: bool
 
 
+class SourceLog(NamedTuple):
+    """A partition of the source: where copies start, and where its decided transactions end."""
+
+    topic: str
+    number: int
+    start: int
+    end: int
+
+
 class ClusterReader(AbstractContextManager["ClusterReader"]):
     """Connections to the brokers of a cluster; every failure of one is an `OSError`."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], names: Iterable[str] | None = None) -> None:
+        """Connect and read the topics with these names, all by default."""
+        self._names = None if names is None else [{"name": name} for name in names]
         self._tls, self._logins = options.get("tlsSettings"), options.get("authenticationConfiguration") or {}
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._places: dict[int, tuple[str, int]] = {}
@@ -65,7 +77,7 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
 
     def refresh(self) -> None:
         """Read brokers and topics again."""
-        answer = self._first.ask("Metadata", self._version, topics=None, allow_auto_topic_creation=False)
+        answer = self._first.ask("Metadata", self._version, topics=self._names, allow_auto_topic_creation=False)
         self._places = {row.node_id: (row.host, row.port) for row in answer.brokers}
         self.cluster_id, self.controller = answer.cluster_id, answer.controller_id
         self.topics = {row.name: self._describe(row) for row in answer.topics if not row.error_code}
@@ -78,7 +90,7 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
         for topic, partition in partitions:
             if (node := self.topics[topic].leaders[partition]) in self._places:
                 nodes[node][topic].append(partition)
-        offsets = {}
+        offsets: dict[Partition, int] = {}
         for leader, topics in nodes.items():
             rows = [
                 {"name": topic, "partitions": [{"partition_index": each, "timestamp": timestamp} for each in numbers]}
@@ -103,6 +115,37 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
             raise ConnectionError(f"{topic}/{partition}: fetch is refused with error {answer.error_code}")
         aborted = [(each.first_offset, each.producer_id) for each in answer.aborted_transactions or ()]
         return Batch.split(bytes(answer.records or b"")), aborted
+
+    def copy(
+        self,
+        log: SourceLog,
+        broker: BrokerConnection,
+        target: str,
+        position: int,
+        lock: RLock,
+        may_write: Callable[[], bool],
+    ) -> int:
+        """Copy records to the end of a topic's partition, `position`; return its new end.
+
+        `may_write` is asked under the lock before each write.
+
+        Raises:
+            StoppedError: A gap cannot be written; the batches before it are.
+        """
+        while position < max(log.start, log.end):
+            wanted = max(position, log.start)
+            fetched, aborted = self.fetch(log.topic, log.number, wanted) if wanted < log.end else ([], [])
+            batches = [batch for batch in fetched if batch.end > position]
+            first = min(log.start, batches[0].base) if batches else log.start
+            end = batches[-1].end if batches else max(log.start, log.end)
+            with lock:
+                if not may_write():
+                    break
+                if position < first:
+                    fill(broker, target, log.number, first - position)
+                append(broker, target, log.number, list_committed(batches, aborted), max(position, first), end)
+            position = end
+        return position
 
     def read_configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
         """Return the configs of each topic that can be described."""
