@@ -157,9 +157,8 @@ class LinkOptions:
             ValueError: A config has an unknown value.
         """
         values = {name: value for name, value in configs.items() if value}
-        mode, prefix = _parse_mode(values), values.get(_PREFIX, "")
-        spec: dict[str, Any] = {"source": self._find_source(values, source_cluster_id or remote_cluster_id)}
-        spec |= {"mode": mode, "prefix": prefix}
+        source = self._find_source(values, source_cluster_id or remote_cluster_id)
+        spec: dict[str, Any] = {"source": source, "mode": _parse_mode(values), "prefix": values.get(_PREFIX, "")}
         for path, config in _CONFIGS.items():
             if config in values:
                 field, _, name = path.partition(".")
@@ -169,10 +168,10 @@ class LinkOptions:
                 else:
                     spec[field] = value
         for field in _TASKS:
-            # ACL sync without filters reports an error, which a plan shows. Other tasks then do nothing.
-            task = spec.get(field, {})
-            if not task.get("enabled") or not (task.setdefault("filters", []) or field == "aclSync"):
-                spec.pop(field, None)
+            task = {"filters": [], **spec.pop(field, {})}
+            # Without filters, ACL sync reports an error. The other tasks do nothing, and are as good as disabled.
+            if task.get("enabled") and (task["filters"] or field == "aclSync"):
+                spec[field] = task
         if spec.get("topicConfigSync") == {"interval": SYNC_MS}:
             del spec["topicConfigSync"]  # A default: a declared interval is always written with a list of configs.
         return spec
