@@ -94,6 +94,15 @@ def cluster(server: str, password: str = REFERENCE, protocol: str = "SASL_SSL", 
     )
 
 
+def platform(ca_file: str) -> str:
+    """Return a cluster with certificates for its REST API and no secrets."""
+    connection = f"restEndpoint: 'https://host', clusterId: c, type: platform, rest: {{caFile: {ca_file!r}}}"
+    return (
+        "apiVersion: reconciler/v1\nkind: Cluster\nmetadata: {name: live}\n"
+        f"spec: {{provider: confluent, confluent: {{{connection}}}}}\n"
+    )
+
+
 def signed(server: str) -> str:
     """Return a cluster that gets tokens which this machine signs."""
     text = cluster(server, mechanism="AWS_MSK_IAM", region="eu-west-1")
@@ -312,6 +321,8 @@ def forked(bench: Bench) -> Bench:
         pytest.param(cluster(THERE), ("connect:cluster/live",), None, id="to a stranger, and somebody lets it"),
         pytest.param(cluster(HERE, caFile="/etc/hostname"), (), UserError, id="a file of the runner"),
         pytest.param(cluster(HERE, caFile="certificates/ca.pem"), (), None, id="a file of its own"),
+        pytest.param(platform("/etc/hostname"), (), UserError, id="a file of the runner, for a REST API"),
+        pytest.param(platform("certificates/ca.pem"), (), None, id="a file of its own, for a REST API"),
     ],
 )
 def test_of_a_pull_request_only_its_base_is_believed(

@@ -19,7 +19,14 @@ from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, find_root_cause
+from reconciler.errors import (
+    BrokenInvariantError,
+    NotAuthorizedError,
+    ReconcilerError,
+    RetryableError,
+    UserError,
+    find_root_cause,
+)
 from reconciler.providers.secrets import Secret, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.runtime.text import to_one_line
@@ -186,6 +193,16 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     return settings | _build_record_login(connection, security, edge, where)
 
 
+def build_token_source(declared: Cluster, edge: Edge) -> TokenSource:
+    """Return the source of the tokens of an OAUTHBEARER `security`, for an HTTP API. Needs no brokers."""
+    security = _require_connection(declared).security
+    if security is None or security.mechanism != "OAUTHBEARER":
+        raise BrokenInvariantError(
+            "a token is needed of a login without tokens", hint="Please report how it came to be"
+        )
+    return _build_token_source(security, edge, _where(declared))
+
+
 def find_principal(declared: Cluster) -> str | None:
     """Return the client's principal; `None` if a certificate, token or API key determines it."""
     security = _require_connection(declared).find_security()
@@ -233,15 +250,18 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     if security.mechanism == MSK:
         return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "")}
     if security.mechanism == "OAUTHBEARER":
-        trusted = Tls(ca=Tls.read_files(security, edge, where=where).ca)
-        url, client_id = _parse_endpoint(security, where), security.client_id or ""
-        tokens = TokenSource(url, client_id, _resolve_secret(security.client_secret, edge), security.scope, trusted)
-        return {"sasl_mechanism": "OAUTHBEARER", "tokens": tokens}
+        return {"sasl_mechanism": "OAUTHBEARER", "tokens": _build_token_source(security, edge, where)}
     return {
         "sasl_mechanism": security.mechanism,
         "sasl_plain_username": _resolve_username(security, edge),
         "sasl_plain_password": _resolve_secret(security.password, edge),
     }
+
+
+def _build_token_source(security: SecuritySpec, edge: Edge, where: str) -> TokenSource:
+    trusted = Tls(ca=Tls.read_files(security, edge, where=where).ca)
+    url, client_id = _parse_endpoint(security, where), security.client_id or ""
+    return TokenSource(url, client_id, _resolve_secret(security.client_secret, edge), security.scope, trusted)
 
 
 def _build_record_login(

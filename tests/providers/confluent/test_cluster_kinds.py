@@ -11,6 +11,7 @@ from reconciler.errors import UserError
 from reconciler.providers.brokers.security import (
     build_admin_settings,
     build_record_settings,
+    build_token_source,
     find_principal,
     reveal_secrets,
     to_admin_settings,
@@ -107,3 +108,15 @@ def test_a_key_does_not_tell_the_principal(fields: dict[str, Any], principal: st
 def test_a_cluster_without_brokers_has_no_settings_for_records(edge: Edge) -> None:
     with pytest.raises(UserError, match=r"cluster/west: spec\.confluent\.bootstrapServers is missing"):
         build_record_settings(declare(**KEY), edge)
+
+
+def test_tokens_for_rest_need_no_brokers(edge: Edge) -> None:
+    security = {
+        "protocol": "SASL_SSL",
+        "mechanism": "OAUTHBEARER",
+        "tokenEndpointUrl": "https://login/token",
+        "clientId": "me",
+        "clientSecret": "${env:SECRET}",
+    }
+    tokens = build_token_source(declare(security=security), edge)
+    assert (tokens.url, tokens.client_id, tokens.client_secret) == ("https://login/token", "me", Secret("the-secret"))
