@@ -31,7 +31,6 @@ from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import explain_invalid_json, to_one_line
 
 _BACKOFF: Final = Backoff(0.1, 1.5, spread=0.5)
-_ANSWER_MAX: Final = 64 << 20
 _CHUNK_BYTES: Final = 64 << 10
 _MESSAGE_CHARACTERS: Final = 300
 _HOPS: Final = 3
@@ -39,7 +38,14 @@ _LEAST_S: Final = 1.0
 """Least time that an address gets for its answer."""
 _REFUSED_S: Final = 3.0
 """Limit of the retries while every address refuses the connection: nothing listens there."""
-_BUSY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
+_LIMITED: Final = HTTPStatus.TOO_MANY_REQUESTS
+_BUSY: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, _LIMITED})
+_PACE: Final = Backoff(0.05, 0.4, spread=0.5)
+"""Pauses after a 429 that does not say how long to wait."""
+_LIMITED_S: Final = 300.0
+"""Limit of the retries while the API answers 429 only."""
+_WAITS: Final = ("Retry-After", "X-RateLimit-Reset")
+"""Headers of a 429 with the seconds until the next request (confluent.md, 11)."""
 _UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
 
 
@@ -51,6 +57,8 @@ class HttpAnswer:
     body: bytes
     where: str
     """Cluster and address of the response."""
+    wait_s: float | None = None
+    """Seconds until the next request, if an overloaded API tells them."""
 
     @property
     def is_success(self) -> bool:
@@ -114,6 +122,10 @@ class HttpApi:
     timeout_s: float
     """Limit in seconds of one request with its retries."""
     login: HttpLogin
+    refusals: frozenset[int] = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+    """Statuses that mean a refused login."""
+    answer_max: int = 64 << 20
+    """Limit in bytes of one response."""
     _pools: dict[tuple[str, str], PoolManager] = field(default_factory=dict)
 
     def read(self, path: str) -> HttpAnswer:
@@ -153,10 +165,11 @@ class HttpApi:
         is_repeatable: bool,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> HttpAnswer:
-        tries = Tries(_BACKOFF, within_s=self.timeout_s)
+        tries, limited = Tries(_BACKOFF, within_s=self.timeout_s), Tries(_PACE, within_s=_LIMITED_S)
         while True:
             problems: list[str] = []
             are_refused = True
+            answer = None
             for position, address in enumerate(self.addresses):
                 left = (self.timeout_s - tries.elapsed_s) / (len(self.addresses) - position)
                 try:
@@ -174,6 +187,9 @@ class HttpApi:
                 if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
                     raise self._unanswered_error(f"{address} answers {answer.status}: {answer.message}")
                 return self._require_accepted_login(answer)
+            if answer is not None and answer.status == _LIMITED and not limited.would_end_after(answer.wait_s or 0.0):
+                limited.wait(answer.wait_s)
+                continue
             if tries.has_ended or (are_refused and tries.elapsed_s >= _REFUSED_S):
                 message = f"{self.name}: {'; '.join(problems)}"
                 raise RetryableError(message, hint="See whether its nodes are alive, then run the same command again.")
@@ -194,7 +210,7 @@ class HttpApi:
                 raise UserError(message, hint=hint)
         else:
             raise exceptions.ConnectTimeoutError(f"more than {_HOPS} redirects")
-        return HttpAnswer(status, content, f"{self.name} ({address})")
+        return HttpAnswer(status, content, f"{self.name} ({address})", _parse_wait(headers))
 
     def _send_once(
         self, method: str, url: str, body: bytes | None, limit_s: float, more: Mapping[str, str]
@@ -213,13 +229,13 @@ class HttpApi:
             content = bytearray()
             while chunk := answer.read1(_CHUNK_BYTES):
                 content += chunk
-                if len(content) > _ANSWER_MAX:
+                if len(content) > self.answer_max:
                     message = f"{self.name}: the answer of {url} does not end"
                     raise UserError(message, hint="Check the address, and any proxy in between.")
             return answer.status, answer.headers, bytes(content)
 
     def _require_accepted_login(self, answer: HttpAnswer) -> HttpAnswer:
-        if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        if answer.status in self.refusals:
             message = f"{answer.where} refuses the login ({answer.status}): {answer.message}"
             raise NotAuthorizedError(message, hint=self.login.hint)
         return answer
@@ -238,6 +254,12 @@ class HttpApi:
     def _unanswered_error(self, problem: str) -> ReconcilerError:
         message = f"{self.name}: {problem}. Whether it was done is not known"
         return UnansweredError(message, hint="Run the same command again: it checks first.")
+
+
+def _parse_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the longest wait in seconds that a response tells; `Retry-After` may be a date, which is ignored."""
+    texts = [headers.get(name, "") for name in _WAITS]
+    return max((float(text) for text in texts if text.isdigit()), default=None)
 
 
 def _origin(url: str) -> tuple[str, str]:

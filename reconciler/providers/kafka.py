@@ -26,7 +26,7 @@ class KafkaProvider(BrokersProvider):
     """Provider of one Apache Kafka cluster."""
 
     def __init__(self, declared: Cluster, edge: Edge) -> None:
-        super().__init__(declared, edge, DIALECT)
+        super().__init__(declared, edge, KafkaClient.for_cluster(declared, edge, DIALECT))
 
     def _read_capabilities(self) -> Capabilities:
         from reconciler.providers.brokers.security import find_principal

@@ -52,8 +52,15 @@ def _open_redpanda(cluster: Cluster, edge: Edge) -> Provider:
     return RedpandaProvider(cluster, edge)
 
 
+def _open_confluent(cluster: Cluster, edge: Edge) -> Provider:
+    from reconciler.providers.confluent.provider import ConfluentProvider
+
+    return ConfluentProvider(cluster, edge)
+
+
 PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {
     "embedded": _open_embedded,
     "kafka": _open_kafka,
     "redpanda": _open_redpanda,
+    "confluent": _open_confluent,
 }

@@ -17,7 +17,7 @@ SMALL_LINES: Final = 60
 DEEPEST_FOLDER: Final = 2
 FULLEST_FOLDER: Final = 20
 GERUNDS: Final = {"planning", "applying"}
-SAME_NAMES: Final = {"provider", "client", "translate", "links", "mounts", "faults"}
+SAME_NAMES: Final = {"provider", "client", "translate", "links", "mounts", "faults", "link_options", "capabilities"}
 """Each platform has a folder with the same file names."""
 
 TREE: Final = {name: file for name, file in modules().items() if file.name != "__init__.py"}

@@ -21,7 +21,6 @@ from reconciler.providers.brokers.links.links import KafkaLinks, is_about_links
 from reconciler.providers.brokers.translate import (
     ClusterNaming,
     ConfigState,
-    Dialect,
     PlacedRules,
     ResourceModels,
     TopicMetadata,
@@ -280,9 +279,8 @@ class _LedgerContents:
 class BrokersProvider(ABC):
     """Provider of one cluster."""
 
-    def __init__(self, declared: Cluster, edge: Edge, dialect: Dialect) -> None:
-        self._declared, self._edge = declared, edge
-        self._client = KafkaClient.for_cluster(declared, edge, dialect)
+    def __init__(self, declared: Cluster, edge: Edge, client: KafkaClient) -> None:
+        self._declared, self._edge, self._client = declared, edge, client
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = build_naming(self._separator, ())
@@ -339,8 +337,8 @@ class BrokersProvider(ABC):
         if links:
             from reconciler.providers.brokers.links.link_states import overlay_links
 
-            # All configs of mirrors that the platform copies follow their sources.
-            sets = {} if native else configs
+            # Without own configs, all those of a mirror follow its source.
+            sets = configs if "mirror-configs" in self.capabilities.mirrors.features else {}
             inventory = overlay_links(inventory, (links, topics, sets), cluster, wanted, frozenset(every))
         for address, observed in [*inventory.items()] if sealed or filled else ():
             name = observed.physical_name or ""

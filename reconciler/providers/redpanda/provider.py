@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.planning.fields import PROPERTIES
-from reconciler.providers.brokers.client import ABSENT
+from reconciler.providers.brokers.client import ABSENT, KafkaClient
 from reconciler.providers.brokers.links.link_states import parse_states
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.protocol import FailedAction
@@ -50,7 +50,7 @@ class RedpandaProvider(BrokersProvider):
     """Provider of one Redpanda cluster: brokers for topics, the Admin API for properties and mounts."""
 
     def __init__(self, declared: Cluster, edge: Edge) -> None:
-        super().__init__(declared, edge, DIALECT)
+        super().__init__(declared, edge, KafkaClient.for_cluster(declared, edge, DIALECT))
         self._admin = AdminClient(declared, edge)
         self._facts = AdminFacts(self._admin)
         self._warned_outage: str | None = None
@@ -130,7 +130,7 @@ class RedpandaProvider(BrokersProvider):
             if kind_of(address) == "mirror" and cluster_of(address) == name
         }
         reader = ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
-        return ShadowSite(**vars(self._open_site()), reader=reader)
+        return ShadowSite(**vars(self._open_site()), entries=reader, reader=reader)
 
     @property
     def links(self) -> Links:

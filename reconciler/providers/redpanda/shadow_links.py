@@ -16,9 +16,8 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.brokers.admin_requests import unsupported_error
 from reconciler.providers.brokers.ledger import Entries, link_key, mirror_key
-from reconciler.providers.brokers.links.link_site import LinkSite
-from reconciler.providers.brokers.links.link_states import LinkStates, RecordedMirror, parse_states
-from reconciler.providers.brokers.links.links import KafkaLinks
+from reconciler.providers.brokers.links.link_states import RecordedMirror
+from reconciler.providers.brokers.links.native_links import NativeLinks, NativeSite
 from reconciler.providers.brokers.offsets import read_bounds
 from reconciler.providers.models import apply_declared_changes, to_declared_link
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
@@ -31,10 +30,8 @@ from reconciler.runtime.retry import Tries
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
-    from reconciler.errors import NotAuthorizedError
     from reconciler.providers.brokers.translate import ClusterNaming, TopicMetadata
     from reconciler.providers.redpanda.client import AdminClient
-    from reconciler.resources.mirrors import ObservedLink, ObservedMirror
 
 _FAILOVER_LIMIT_S: Final = 120.0
 """Longest time without any topic that is failed over."""
@@ -195,55 +192,17 @@ class ShadowReader:
 
 
 @dataclass(frozen=True)
-class ShadowSite(LinkSite):
+class ShadowSite(NativeSite):
     """Cluster whose links and mirrors are shadow links and their topics."""
 
     reader: ShadowReader
 
-    def read_states(self) -> LinkStates:
-        """Return shadow links and existing shadow topics."""
-        return parse_states(self.reader.read_entries(self.read_topics()))
-
 
 @dataclass(frozen=True, slots=True)
-class RedpandaLinks:
+class RedpandaLinks(NativeLinks):
     """Links that one Redpanda cluster copies itself."""
 
     site: ShadowSite
-    job_steps: None = None
-
-    def list_links(self) -> Sequence[ObservedLink]:
-        """Return the links by name."""
-        return KafkaLinks(self.site).list_links()
-
-    def list_mirrors(
-        self, link: str | None = None, *, name: str | None = None, source: str | None = None
-    ) -> Sequence[ObservedMirror]:
-        """Return shadow topics by full name."""
-        return KafkaLinks(self.site).list_mirrors(link, name=name, source=source)
-
-    def list_lost_mirrors(self, link: str) -> Sequence[str]:  # noqa: ARG002 - always empty
-        """Return nothing."""
-        return ()
-
-    def find_hidden_mirrors(
-        self,
-        shown: Collection[str],  # noqa: ARG002 - always empty
-        link: str | None = None,  # noqa: ARG002
-    ) -> Mapping[str, NotAuthorizedError]:
-        """Return nothing."""
-        return {}
-
-    def read_mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror; raise if the topic is none."""
-        return KafkaLinks(self.site).read_mirror(full_name)
-
-    def read_positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return each partition's position; offsets are those of the source."""
-        positions = self.read_positions_of_topics([full_name])
-        if full_name not in positions:
-            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
-        return positions[full_name]
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return the positions of existing topics."""

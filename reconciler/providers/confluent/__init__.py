@@ -1,0 +1,1 @@
+"""Provider of Confluent Cloud and Confluent Platform."""

@@ -1,0 +1,96 @@
+"""Capabilities of a Confluent cluster: what its kind permits, and what it reports of new topics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.errors import NotAuthorizedError, NotFoundError
+from reconciler.planning.fields import ALL_LINK_FEATURES, CONFIGS, KEEP_DIVERGED, canonicalize_field
+from reconciler.providers.brokers.cluster_facts import BY_JOBS
+from reconciler.providers.brokers.translate import Dialect
+from reconciler.resources.acls import OPERATIONS
+from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
+from reconciler.resources.kafka_configs import KAFKA_INTERNAL, build_kafka_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.providers.brokers.cluster_facts import ClusterFacts
+    from reconciler.providers.brokers.translate import ConfigState
+    from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
+    from reconciler.providers.confluent.kinds import ClusterKind
+    from reconciler.resources.cluster import ConfluentConnection
+
+DIALECT: Final = Dialect("confluent", tells_own=True, replication="reassignment", records_at_once=None)
+_FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"}
+_CLOUD_REPLICAS: Final = 3
+_ONLY_PLATFORM: Final = "Confluent Cloud does not pause links: pause its mirrors, with state: paused"
+_CONFLUENT: Final = Capabilities(
+    platform=DIALECT.platform,
+    namespaces_are_rules=True,
+    untiering=False,
+    acls=True,
+    access=AccessControl(denies_are_final=True, operations=OPERATIONS, is_open=False),
+    keeps_quotas=False,
+    replication_change=False,
+    internal_topics=KAFKA_INTERNAL,
+    batch=1_000,
+)
+"""The same for all kinds and versions."""
+
+
+def read_capabilities(
+    client: RestKafkaClient, look: ClusterFacts, connection: ConfluentConnection, kind: ClusterKind
+) -> Capabilities:
+    """Return a cluster's limits."""
+    _, code = look.bindings
+    lacks = {"acls": "this login may not see access rules"} if code else {}
+    links, missing = _choose_links(kind)
+    is_cloud = connection.type == "cloud"
+    if is_cloud:
+        lacks["replication_factors"] = "Confluent Cloud sets it itself"
+    listed = _read_defaults(client)
+    configs = build_kafka_catalog(listed, "4.0")
+    brokers = len(look.cluster.brokers) or _CLOUD_REPLICAS
+    defaults = {
+        key: str(canonicalize_field(CONFIGS + key, state.value, configs))
+        for key, state in listed.items()
+        if state.value is not None
+    }
+    fixed = {CONFIGS + key: f"{kind.name} sets it itself" for key, state in listed.items() if state.is_read_only}
+    return replace(
+        _CONFLUENT,
+        acls=not code,
+        mirrors=links,
+        replication_factors=(_CLOUD_REPLICAS,) if is_cloud else range(1, brokers + 1),
+        lacks={**lacks, **missing, **fixed, "replication_change": "the REST API has no way to change it"},
+        configs=configs,
+        defaults=defaults,
+    )
+
+
+def _choose_links(kind: ClusterKind) -> tuple[MirrorSupport, Mapping[str, str]]:
+    if kind.may_be_destination is False:
+        return BY_JOBS, {"links": f"{kind.name} cannot be the destination of cluster links"}
+    roles = {"mirroring", "paused", "promoted", "failed-over"}
+    features = set(_FEATURES)
+    missing: dict[str, str] = {}
+    if not kind.may_pause_links:
+        features.discard("paused")
+        missing["paused"] = _ONLY_PLATFORM
+    for field, config in (
+        ("retry-timeout", "cluster.link.retry.timeout.ms"),
+        ("metadata-interval", "metadata.max.age.ms"),
+    ):
+        if config in kind.read_only_link_configs:
+            features.discard(field)
+            missing[field] = f"{config} is read-only on {kind.name}"
+    return MirrorSupport(roles=frozenset(roles), features=frozenset(features)), missing
+
+
+def _read_defaults(client: RestKafkaClient) -> Mapping[str, ConfigState]:
+    try:
+        return client.read_default_configs()
+    except (NotFoundError, NotAuthorizedError):  # Older versions of Platform do not report them.
+        return {}

@@ -1,0 +1,268 @@
+"""Confluent's REST API v3: one method per call, and the meaning of its errors (confluent.md, 6 and 7)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from urllib.parse import quote, urlencode
+
+from reconciler.errors import (
+    BlockedError,
+    NotAuthorizedError,
+    NotFoundError,
+    ReconcilerError,
+    RetryableError,
+    UnansweredError,
+    UserError,
+)
+from reconciler.providers.brokers.security import Tls, build_admin_settings
+from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin
+from reconciler.providers.secrets import resolve_secret
+from reconciler.runtime.retry import Backoff, Tries
+
+if TYPE_CHECKING:
+    import ssl
+
+    from reconciler.providers.protocol import Edge
+    from reconciler.resources.cluster import Cluster, ConfluentConnection
+
+Json: TypeAlias = dict[str, Any]
+
+POLLS: Final = Backoff(0.2, 2.0, spread=0.2)
+"""Pauses between reads of what the cluster has begun."""
+_SETTLING: Final = Backoff(0.5, 4.0, spread=0.1)
+_SETTLING_S: Final = 30.0
+_TRANSIENT: Final = ("Unable to resolve cluster link information", "does not have a link named")
+"""Messages after a link's creation that pass by themselves (confluent.md, F-C-205)."""
+_ANSWER_MAX: Final = 512 << 20
+"""Limit of the configs of all topics: about 10 KB for each."""
+_ROOT: Final = re.compile(r"(?:/kafka)?/v3/?$")
+_LOGIN_HINT: Final = "Check {} of the Cluster, and that it is a login of this cluster, not of Confluent Cloud itself."
+
+
+class RestClient:
+    """The REST API of one cluster. Thread-safe."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        """Open no connection; the first request resolves the secrets."""
+        connection = cast("ConfluentConnection", declared.spec.connection)
+        self.name, self.cluster_id = declared.metadata.name, connection.cluster_id
+        endpoint = connection.rest_endpoint.rstrip("/")
+        found = _ROOT.search(endpoint)
+        default = "/kafka/v3" if connection.type == "cloud" else "/v3"
+        self._base = f"{found[0] if found else default}/clusters/{quote(self.cluster_id, safe='')}"
+        self._api = HttpApi(
+            f"cluster {self.name}: REST API",
+            [endpoint[: found.start()] if found else endpoint],
+            "restEndpoint",
+            connection.rest_timeout / 1000,
+            _make_login(declared, connection, edge),
+            frozenset({HTTPStatus.UNAUTHORIZED}),
+            _ANSWER_MAX,
+        )
+
+    def read(self, *path: str, **query: object) -> Json:
+        """Return an object; raise `NotFoundError` if it does not exist."""
+        return _object(check(self._read(path, query), f"read {'/'.join(path)}"))
+
+    def ask(self, *path: str) -> HttpAnswer:
+        """Return the response to a GET, whatever its status."""
+        return self._read(path, {})
+
+    def list_rows(self, *path: str, **query: object) -> list[Json]:
+        """Return the items of a list."""
+        rows = self.read(*path, **query).get("data")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def request(
+        self, method: str, *path: str, content: object = None, is_repeatable: bool = False, **query: object
+    ) -> HttpAnswer:
+        """Send one change, and return the response whatever its status.
+
+        Raises:
+            UnansweredError: It may have been done, unless `is_repeatable`.
+        """
+        return self._api.change(method, self._build_path(path, query), content, is_repeatable=is_repeatable)
+
+    def change(
+        self,
+        method: str,
+        *path: str,
+        doing: str,
+        content: object = None,
+        is_repeatable: bool = False,
+        **query: object,
+    ) -> Json:
+        """Send one change; return the response's object, which may be empty. `doing` completes "cannot …".
+
+        The two transient refusals after a link's creation are repeated for 30 seconds: nothing was done then.
+        """
+        tries = Tries(_SETTLING, within_s=_SETTLING_S)
+        while True:
+            answer = self.request(method, *path, content=content, is_repeatable=is_repeatable, **query)
+            if answer.is_success or not any(text in answer.message for text in _TRANSIENT) or tries.has_ended:
+                return _object(check(answer, doing))
+            tries.wait()
+
+    def read_cluster(self) -> Json:
+        """Return the cluster; reject an endpoint of another one."""
+        try:
+            return self.read()
+        except NotFoundError as error:
+            ids = self._list_cluster_ids()
+            theirs = f"the endpoint is that of {', '.join(ids)}" if ids else "the endpoint does not know it"
+            message = f"cluster {self.name}: clusterId is {self.cluster_id}, and {theirs}"
+            raise UserError(message, hint="Correct restEndpoint or clusterId of the Cluster.") from error
+
+    def alter_link(self, name: str, changes: Sequence[Mapping[str, Any]]) -> None:
+        """Change configs of a link, one at a time where the API has no batch."""
+        answer = self.request(
+            "PUT", "links", name, "configs:alter", content={"data": list(changes)}, is_repeatable=True
+        )
+        if answer.status != HTTPStatus.METHOD_NOT_ALLOWED:
+            check(answer, f"change link {name}")
+            return
+        for row in changes:
+            place, doing = ("links", name, "configs", row["name"]), f"change {row['name']} of link {name}"
+            if row.get("operation") == "DELETE":
+                self.change("DELETE", *place, doing=doing, is_repeatable=True)
+            else:
+                self.change("PUT", *place, doing=doing, content={"value": row["value"]}, is_repeatable=True)
+
+    def request_verb(self, link: str, verb: str, names: Collection[str]) -> dict[str, Json | ReconcilerError]:
+        """Request a verb for mirrors of a link, and return each one's answer or error. Sent once (F-C-202).
+
+        Raises:
+            UnansweredError: It may have begun.
+        """
+        doing, content = f"{verb} mirrors of link {link}", {"mirror_topic_names": sorted(names)}
+        rows = self.change("POST", "links", link, f"mirrors:{verb}", doing=doing, content=content).get("data")
+        answers: dict[str, Json | ReconcilerError] = {}
+        for row in rows or ():
+            code = row.get("error_code")
+            error = build_refusal(f"cluster {self.name}", int(code), str(row.get("error_message")), verb)
+            answers[str(row.get("mirror_topic_name"))] = error if code else row
+        return answers
+
+    def _list_cluster_ids(self) -> list[str]:
+        answer = self._api.read(self._base.rpartition("/")[0])
+        rows = _object(answer).get("data") if answer.is_success else None
+        return [str(row.get("cluster_id")) for row in rows or () if isinstance(row, dict)]
+
+    def _read(self, path: Sequence[str], query: Mapping[str, object]) -> HttpAnswer:
+        tries = Tries(_SETTLING, within_s=_SETTLING_S)
+        while True:
+            answer = self._api.read(self._build_path(path, query))
+            is_failure = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+            is_transient = is_failure or (not answer.is_success and any(text in answer.message for text in _TRANSIENT))
+            if not is_transient or tries.has_ended:
+                return answer
+            tries.wait()
+
+    def _build_path(self, path: Sequence[str], query: Mapping[str, object]) -> str:
+        words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items()}
+        place = "".join(f"/{quote(part, safe=':')}" for part in path)
+        return self._base + place + (f"?{urlencode(words)}" if words else "")
+
+
+def _make_login(declared: Cluster, connection: ConfluentConnection, edge: Edge) -> HttpLogin:
+    """Use the API key, the login of `rest`, or the token of the brokers' OAUTHBEARER."""
+    where, rest = f"{declared.address}: spec.confluent", connection.rest
+    security = connection.security
+    field, read_headers = "rest", dict[str, str]
+
+    def basic(user: str, password: str) -> Mapping[str, str]:
+        pair = f"{user}:{resolve_secret(password, edge.environ).reveal()}"
+        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+    headers: Callable[[], Mapping[str, str]] = read_headers
+    if connection.api_key is not None and connection.api_secret is not None:
+        key, secret, field = connection.api_key, connection.api_secret, "apiKey and apiSecret"
+        headers = lambda: basic(resolve_secret(key, edge.environ).reveal(), secret)  # noqa: E731
+    elif rest is not None and rest.token is not None:
+        token, field = rest.token, "rest.token"
+        headers = lambda: {"Authorization": f"Bearer {resolve_secret(token, edge.environ).reveal()}"}  # noqa: E731
+    elif rest is not None and rest.username is not None and rest.password is not None:
+        user, password, field = rest.username, rest.password, "rest.username and rest.password"
+        headers = lambda: basic(user, password)  # noqa: E731
+    elif rest is None and security is not None and security.mechanism == "OAUTHBEARER":
+        field = "security"
+        headers = lambda: {  # noqa: E731
+            "Authorization": f"Bearer {build_admin_settings(declared, edge)['tokens'].get_token()}"
+        }
+    login = rest or security
+
+    def build_context() -> ssl.SSLContext:
+        tls = Tls() if login is None else Tls.read_files(login, edge, where=where)
+        return tls.build_context(where=where)
+
+    return HttpLogin(headers, build_context, _LOGIN_HINT.format(field))
+
+
+_MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "Cluster linking is disabled": (
+        "a cluster of its kind cannot be the destination of links",
+        "Link from a Dedicated or Enterprise cluster, or mirror by jobs.",
+    ),
+    "has already stopped its mirror": ("", "It is an ordinary topic already: plan again."),
+    "is not mirrored": ("it is an ordinary topic", "Plan again."),
+    "prefix already exists": ("another link has that prefix", "Choose another prefix."),
+    "Topic replication factor must be": (
+        "Confluent Cloud sets the number of replicas itself",
+        "Remove replicationFactor from the Topic.",
+    ),
+    "Cannot set configuration": ("its link syncs that config", "Set it on the source."),
+}
+"""Part of a message → our words and hint. Statuses differ between versions: the message decides."""
+_IN_USE: Final = "in use by topics"
+_FIRST_CODE: Final = 1_000
+"""Error codes begin with a status, such as 404 in 40403."""
+
+
+def build_refusal(where: str, code: int, message: str, doing: str) -> ReconcilerError:
+    """Return the error for a refusal with a status or an error code, such as 40002."""
+    status = code if code < _FIRST_CODE else code // 100
+    for part, (ours, hint) in _MEANINGS.items():
+        if part in message:
+            return UserError(f"{where} cannot {doing}: {f'{ours} ({message})' if ours else message}", hint=hint)
+    text = f"{where} cannot {doing}: {message} ({code})"
+    if _IN_USE in message:
+        return BlockedError(text, hint="Fail over, promote or delete its mirrors first.")
+    if status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}:
+        return NotAuthorizedError(text, hint="Give this login the rights for it, then run the same command again.")
+    if status == HTTPStatus.NOT_FOUND:
+        return NotFoundError(text, hint="It was deleted after the plan read it: plan again.")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }:
+        return RetryableError(text, hint="Run the same command again in a while.")
+    return UserError(text, hint="Correct it in the files, and plan again.")
+
+
+def check(answer: HttpAnswer, doing: str) -> HttpAnswer:
+    """Return a successful response; raise for any other. `doing` completes "cannot …"."""
+    if answer.is_success:
+        return answer
+    error = build_refusal(answer.where, read_code(answer), answer.message, doing)
+    if isinstance(error, RetryableError) and answer.status == HTTPStatus.REQUEST_TIMEOUT:
+        error = UnansweredError(error.message, hint=error.hint)
+    raise error
+
+
+def read_code(answer: HttpAnswer) -> int:
+    """Return the error code of a refusal, or its status if the body has none."""
+    try:
+        code = _object(answer).get("error_code")
+    except UserError:
+        code = None
+    return code if isinstance(code, int) and code else answer.status
+
+
+def _object(answer: HttpAnswer) -> Json:
+    """Return the JSON object of a response; an empty body is an empty object (F-C-204)."""
+    content = answer.json() if answer.body.strip() else {}
+    return content if isinstance(content, dict) else {}

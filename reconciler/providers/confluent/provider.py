@@ -1,0 +1,99 @@
+"""Provider of Confluent clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from reconciler.providers.brokers.provider import BrokersProvider
+from reconciler.providers.confluent.capabilities import DIALECT, read_capabilities
+from reconciler.providers.confluent.client import RestClient
+from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
+from reconciler.providers.confluent.kinds import find_kind
+from reconciler.resources.address import cluster_of, full_name_of, kind_of
+from reconciler.resources.inventory import Inventory, Observed
+from reconciler.resources.measures import NO_CUTS, Cuts, Measures
+from reconciler.resources.owners import Owners
+
+if TYPE_CHECKING:
+    from reconciler.planning.actions import ControlAction
+    from reconciler.providers.brokers.cluster_facts import ClusterFacts
+    from reconciler.providers.brokers.ledger import Entries
+    from reconciler.providers.brokers.translate import TopicMetadata
+    from reconciler.providers.confluent.links import ConfluentSite
+    from reconciler.providers.protocol import Edge, Outcome, Scope
+    from reconciler.providers.protocol_links import Links
+    from reconciler.resources.address import Address
+    from reconciler.resources.cluster import Cluster, ConfluentConnection
+    from reconciler.resources.inventory import Capabilities
+
+# ruff: noqa: PLC0415 - only clusters with links need these
+
+
+class ConfluentProvider(BrokersProvider):
+    """Provider of one Confluent cluster: REST for topics, rules and links, brokers for records and groups."""
+
+    def __init__(self, declared: Cluster, edge: Edge) -> None:
+        self._rest = RestClient(declared, edge)
+        self._rest_kafka = RestKafkaClient(declared, edge, DIALECT, self._rest)
+        super().__init__(declared, edge, self._rest_kafka)
+
+    def _read_capabilities(self) -> Capabilities:
+        connection = cast("ConfluentConnection", self._declared.spec.connection)
+        return read_capabilities(self._rest_kafka, self._look, connection, find_kind(connection))
+
+    def observe(self, scope: Scope) -> Inventory:
+        """Return the cluster's resources; without brokers nobody's ownership is known."""
+        inventory = super().observe(scope)
+        seen = inventory.get(self._declared.address)
+        if seen is None or self._rest_kafka.has_brokers:
+            return inventory
+        owners = Owners(unsupported_reason="they are records, which need bootstrapServers of the Cluster")
+        return {**inventory, self._declared.address: replace(seen, cluster=replace(seen.cluster, owners=owners))}
+
+    def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+        """Measure by offsets; without brokers nothing is measured."""
+        return super().measure_topics(addresses, cuts) if self._rest_kafka.has_brokers else {}
+
+    def _observe_cluster(self, look: ClusterFacts) -> Observed:
+        cluster_id = look.cluster.id
+        spec = self._declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": {}})
+        return Observed(self._declared.model_copy(update={"spec": spec}), cluster_id)
+
+    def _read_native_links(self, topics: Mapping[str, TopicMetadata]) -> Entries:
+        return self._open_confluent_site().reader.read_entries(topics) if self._has_native_links() else {}
+
+    def _apply_links(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+        if not self._has_native_links():
+            return super()._apply_links(actions, may_go_on)
+        from reconciler.providers.confluent.mirrors import LinkBatch
+
+        return LinkBatch(self._open_confluent_site(), may_go_on).apply(actions)
+
+    def _has_native_links(self) -> bool:
+        return not self.capabilities.mirrors.by_jobs
+
+    @property
+    def links(self) -> Links:
+        """Links into this cluster, copied by the cluster itself or by jobs."""
+        if not self._has_native_links():
+            return super().links
+        from reconciler.providers.confluent.links import ConfluentLinks
+
+        return ConfluentLinks(self._open_confluent_site())
+
+    def _open_confluent_site(self) -> ConfluentSite:
+        from reconciler.providers.confluent.link_options import LinkOptions
+        from reconciler.providers.confluent.links import ConfluentSite, LinkReader
+
+        name = self._client.name
+        mirrors = {
+            full_name_of(address)
+            for address in self._known
+            if kind_of(address) == "mirror" and cluster_of(address) == name
+        }
+        reader = LinkReader(
+            self._rest, LinkOptions(name, self._naming, self._edge), mirrors, self._rest_kafka.has_brokers
+        )
+        return ConfluentSite(**vars(self._open_site()), entries=reader, reader=reader)
