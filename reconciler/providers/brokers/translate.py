@@ -34,8 +34,8 @@ class Dialect:
     """Configs that brokers accept at a topic's creation and never report."""
     has_odd_replicas: bool = False
     """Whether brokers refuse an even number of replicas."""
-    ledger_configs: Mapping[str, str] = field(default_factory=dict)
-    """Configs of the ledger's topic that differ from those on Kafka."""
+    ledger_configs: Mapping[str, str | None] = field(default_factory=dict)
+    """Configs of the ledger's topic that differ from those on Kafka; `None` for those that users may not set."""
 
     def to_wire(self, config: str) -> str:
         """Return the brokers' name of a topic config."""

@@ -11,7 +11,7 @@ from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.translate import Dialect
 from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
-from reconciler.resources.kafka_configs import KAFKA_INTERNAL, build_kafka_catalog
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, build_kafka_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from reconciler.providers.confluent.kinds import ClusterKind
     from reconciler.resources.cluster import ConfluentConnection
 
-DIALECT: Final = Dialect("confluent", tells_own=True, replication="reassignment", records_at_once=None)
+DIALECT: Final = Dialect(
+    "confluent",
+    tells_own=True,
+    replication="reassignment",
+    records_at_once=None,
+    # Cloud has segments of 50 MiB at least, and its own ratio for the cleaner.
+    ledger_configs={"segment.bytes": str(50 << 20), "min.cleanable.dirty.ratio": None},
+)
 _FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"}
 _CLOUD_REPLICAS: Final = 3
 _ONLY_PLATFORM: Final = "Confluent Cloud does not pause links: pause its mirrors, with state: paused"
@@ -51,7 +58,7 @@ def read_capabilities(
     if is_cloud:
         lacks["replication_factors"] = "Confluent Cloud sets it itself"
     listed = _read_defaults(client)
-    configs = build_kafka_catalog(listed, "4.0")
+    configs = build_kafka_catalog(listed or KAFKA_CONFIGS, "4.0")
     brokers = len(look.cluster.brokers) or _CLOUD_REPLICAS
     defaults = {
         key: str(canonicalize_field(CONFIGS + key, state.value, configs))

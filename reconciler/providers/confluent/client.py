@@ -142,9 +142,9 @@ class RestClient:
         rows = self.change("POST", "links", link, f"mirrors:{verb}", doing=doing, content=content).get("data")
         answers: dict[str, Json | ReconcilerError] = {}
         for row in rows or ():
-            code = row.get("error_code")
-            error = build_refusal(f"cluster {self.name}", int(code), str(row.get("error_message")), verb)
-            answers[str(row.get("mirror_topic_name"))] = error if code else row
+            code, message = row.get("error_code") or 0, str(row.get("error_message"))
+            refusal = build_refusal(f"cluster {self.name}", int(code), message, verb) if code else None
+            answers[str(row.get("mirror_topic_name"))] = refusal or row
         return answers
 
     def _list_cluster_ids(self) -> list[str]:

@@ -164,10 +164,13 @@ def create_ledger_topic(client: KafkaClient) -> None:
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
-        replicas, configs = min(REPLICAS, len(client.describe_cluster().brokers)), client.dialect.ledger_configs
+        replicas, configs = (
+            min(REPLICAS, len(client.describe_cluster().brokers)),
+            {**LEDGER_CONFIGS, **client.dialect.ledger_configs},
+        )
         if client.dialect.has_odd_replicas and replicas % 2 == 0:
             replicas -= 1
-        admin.create_topic(client, TOPIC, (1, replicas), {**LEDGER_CONFIGS, **configs})
+        admin.create_topic(client, TOPIC, (1, replicas), {key: value for key, value in configs.items() if value})
 
 
 _DEFAULT_SOURCE: Final = 5

@@ -1,0 +1,216 @@
+"""Emulated Confluent clusters with cluster links between them: shown against the documented contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from reconciler.operations.mirrors.mirror_views import list_mirrors
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
+from tests.contracts.names import own
+from tests.operations.redpanda.test_redpanda import ids
+from tests.servers.emulation.faults import MIRROR
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from tests.servers.confluent.server import Confluent
+    from tests.servers.confluentfixtures import Pair
+
+pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("confluent")]
+WORKSPACE = """\
+apiVersion: reconciler/v1
+kind: Workspace
+metadata: {name: shop}
+spec: {references: {allow: ["env:*"]}}
+"""
+ALLOWED = Select(allow=("failover:*", "promote:*", "pause:*", "delete:*"))
+
+
+class Desk:
+    """A workspace of the clusters `west` and `east`, into which a link copies topics of `west`."""
+
+    def __init__(self, bench: Bench, pair: Pair, **connection: Any) -> None:
+        for name in ("west", "orders"):
+            (bench.folder / f"manifests/{name}.yaml").unlink()
+        bench.write("reconciler.yaml", WORKSPACE)
+        self.servers = {"west": pair.source, "east": pair.destination}
+        secrets = {
+            f"{name.upper()}_{field.upper()}": getattr(server, field)
+            for name, server in self.servers.items()
+            for field in ("key", "secret")
+        }
+        self.bench, self.link = bench.with_(environ=secrets), own("from-west")
+        for name, server in self.servers.items():
+            self.write(name, document("Cluster", name, _spec(name, server, connection)))
+
+    def write(self, file: str, *documents: dict[str, Any]) -> None:
+        self.bench.write(f"manifests/{file}.yaml", yaml.safe_dump_all(documents))
+
+    def declare(self, *documents: dict[str, Any]) -> None:
+        self.write("all", *documents)
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Declare, apply, and see that nothing is left to do."""
+        self.declare(*documents)
+        applied = self.bench.apply(ALLOWED)
+        assert applied.verdict is None, applied.result and [each.error for each in applied.result.failed]
+        assert ids(self.bench.plan()) == []
+
+    def errors(self, *documents: dict[str, Any]) -> list[str]:
+        self.declare(*documents)
+        return [f"{each.message}. {each.hint}" for each in self.bench.plan().plan.errors]
+
+    def mirror(self, names: dict[str, str], **spec: Any) -> dict[str, Any]:
+        """Return the link with mirrors, as states by name."""
+        entries = [{"source": name, "state": state} for name, state in names.items()]
+        return document("MirrorLink", self.link, {"source": "west", "mirrorTopics": entries, **spec}, "east")
+
+    def states(self) -> dict[str, str]:
+        link = self.servers["east"].links.rows.get(self.link)
+        return {} if link is None else {name: mirror.read_status(link) for name, mirror in link.mirrors.items()}
+
+    def fail(self) -> list[str]:
+        """Apply, and return the messages of the actions that failed."""
+        result = self.bench.apply(ALLOWED).result
+        assert result is not None
+        return sorted(each.error.message for each in result.failed)
+
+
+def _spec(name: str, server: Confluent, connection: dict[str, Any]) -> dict[str, Any]:
+    rest = {"restEndpoint": server.rest, "clusterId": server.cluster_id, "kind": server.kind}
+    login = {"apiKey": f"${{env:{name.upper()}_KEY}}", "apiSecret": f"${{env:{name.upper()}_SECRET}}"}
+    brokers = {"bootstrapServers": [server.kafka], "security": {"protocol": "PLAINTEXT"}}
+    fields = {**rest, **login, **brokers, **connection}
+    given = {field: value for field, value in fields.items() if value is not None}
+    return {"provider": "confluent", "confluent": given}
+
+
+def document(kind: str, name: str, spec: dict[str, Any], cluster: str | None = None) -> dict[str, Any]:
+    metadata = {"name": name} if cluster is None else {"name": name, "cluster": cluster}
+    return {"apiVersion": "reconciler/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def topic(name: str, partitions: int = 1, cluster: str = "west", **spec: Any) -> dict[str, Any]:
+    return document("Topic", own(name), {"partitions": partitions, **spec}, cluster)
+
+
+@pytest.fixture
+def desk(bench: Bench, confluent: Pair) -> Desk:
+    return Desk(bench, confluent)
+
+
+@pytest.fixture
+def orders() -> str:
+    return own("orders")
+
+
+def produce(server: Confluent, name: str, records: int) -> None:
+    producer = Producer({"bootstrap.servers": server.kafka})
+    for number in range(records):
+        producer.produce(name, value=b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_topics_configs_and_rules_are_made_changed_and_deleted(desk: Desk) -> None:
+    rule = {"principal": "User:sa-1", "operations": ["read", "describe"]}
+    desk.apply(topic("plain", 2, configs={"retention.ms": "1d"}, acls=[rule]), topic("other"))
+    desk.apply(topic("plain", 3, configs={"retention.ms": "2d", "cleanup.policy": "compact"}), topic("other"))
+    assert desk.servers["west"].topics.read([own("plain")])[own("plain")].partitions[2]
+    desk.apply(topic("plain", 3))
+    desk.apply()
+    assert not desk.servers["west"].topics.read([own("plain"), own("other")])
+
+
+@pytest.mark.fact("F-C-211")
+def test_the_replication_factor_of_cloud_is_refused_at_plan(desk: Desk) -> None:
+    assert desk.errors(topic("orders", replicationFactor=2)) == [
+        "replication factor 2 is not one that platform confluent permits: 3. Set spec.replicationFactor to 3."
+    ]
+
+
+@pytest.mark.fact("F-C-201", "F-C-203")
+@pytest.mark.parametrize("end", ["promoted", "failed-over"])
+def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, end: str) -> None:
+    source = topic("orders", 2)
+    desk.apply(source, desk.mirror({orders: "mirroring"}))
+    produce(desk.servers["west"], orders, 5)
+    for state, status in (("paused", "PAUSED"), ("mirroring", "ACTIVE"), (end, "STOPPED")):
+        desk.apply(source, desk.mirror({orders: state}))
+        assert desk.states() == {orders: status}
+
+
+def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    site = SiteOptions(invocation=desk.bench.invocation, select=Select()).open_site(is_reader=True)
+    (row,) = list_mirrors(site)
+    assert (row.seen.name, row.seen.status.value, [each.behind for each in row.partitions]) == (orders, "ACTIVE", [0])
+
+
+@pytest.mark.fact("F-C-202")
+def test_of_many_mirrors_the_one_that_is_refused_fails_alone(desk: Desk) -> None:
+    names = [own(f"many-{number}") for number in range(8)]
+    topics = [topic(f"many-{number}") for number in range(8)]
+    desk.apply(*topics, desk.mirror(dict.fromkeys(names, "mirroring")))
+    desk.servers["east"].faults.add("refused", MIRROR, f"failover/{names[3]}/", status=400, message="not now")
+    desk.declare(*topics, desk.mirror(dict.fromkeys(names, "failed-over")))
+    (message,) = desk.fail()
+    assert "not now" in message
+    assert [name for name, state in desk.states().items() if state != "STOPPED"] == [names[3]]
+    desk.apply(*topics, desk.mirror(dict.fromkeys(names, "failed-over")))
+
+
+def test_a_verb_whose_answer_was_lost_is_not_sent_again(desk: Desk, orders: str) -> None:
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    desk.servers["east"].faults.add("lost", "POST", "mirrors:failover")
+    del desk.servers["east"].requests[:]
+    desk.apply(topic("orders"), desk.mirror({orders: "failed-over"}))
+    sent = [path for _, _, path in desk.servers["east"].requests if "mirrors:failover" in path]
+    assert len(sent) == 1
+
+
+def test_what_was_failed_over_by_hand_is_adopted(desk: Desk, orders: str) -> None:
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    server = desk.servers["east"]
+    server.mirrors.stop(server.links.rows[desk.link].mirrors[orders])
+    desk.apply(topic("orders"), desk.mirror({orders: "failed-over"}))
+
+
+def test_options_of_a_link_are_changed_in_place_and_come_back_as_declared(desk: Desk, orders: str) -> None:
+    groups = {"enabled": True, "filters": [{"name": "*"}], "interval": "10s"}
+    rules = {"enabled": True, "filters": [{"resourceType": "topic", "operation": "read"}]}
+    creating = {"enabled": True, "filters": [{"name": own("auto"), "patternType": "prefixed"}]}
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}, consumerOffsetSync=groups, aclSync=rules))
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}, autoCreate=creating))
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+
+
+@pytest.mark.fact("F-C-206")
+def test_pausing_a_link_of_cloud_is_refused_at_plan(desk: Desk, orders: str) -> None:
+    (error,) = desk.errors(topic("orders"), desk.mirror({orders: "mirroring"}, paused=True))
+    assert "Confluent Cloud does not pause links" in error
+
+
+def test_mirrors_and_their_link_are_deleted(desk: Desk, orders: str) -> None:
+    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic("orders"), desk.mirror({}))
+    assert desk.states() == {}
+    desk.apply(topic("orders"))
+    assert desk.link not in desk.servers["east"].links.rows
+
+
+def test_without_brokers_all_but_records_works(bench: Bench, confluent: Pair, orders: str) -> None:
+    desk = Desk(bench, confluent, bootstrapServers=None, security=None)
+    desk.write("west", document("Cluster", "west", _spec("west", confluent.source, {})))
+    desk.apply(topic("orders", 2), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic("orders", 2), desk.mirror({orders: "promoted"}))
+
+
+def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(bench: Bench, confluent: Pair) -> None:
+    desk = Desk(bench, confluent, clusterId="lkc-zzzzzz")
+    with pytest.raises(Exception, match=rf"lkc-zzzzzz.*{confluent.source.cluster_id}"):
+        desk.bench.plan()
