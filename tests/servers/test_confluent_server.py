@@ -22,13 +22,12 @@ from tests.servers.confluent.copies import LINK
 from tests.servers.confluent.mirrors import MIRROR
 from tests.servers.confluent.server import Confluent
 from tests.servers.confluentfixtures import Pair
+from tests.servers.emulation.faults import ALWAYS
 from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
 SECONDS: Final = 30
-ALWAYS: Final = 1_000_000
-"""More often than a test looks."""
 _numbers = itertools.count()
 _pool = urllib3.PoolManager(retries=False)
 PAIR: Final = {"link.mode": "BIDIRECTIONAL"}
@@ -657,9 +656,15 @@ def test_the_command_serves_a_source_and_a_destination(tmp_path: Path) -> None:
             url = f"{place['rest']}/kafka/v3/clusters/{place['cluster_id']}/links?link_name=a"
             secret = {"remote_cluster_id": "lkc-a", "configs": pairs(sasl_jaas_config="a-secret")}
             assert _pool.request("POST", url, headers=headers, json=secret).status == 400
+            config = f"{place['rest']}/kafka/v3/clusters/{place['cluster_id']}/links/a/configs/local.sasl.jaas.config"
+            assert _pool.request("PUT", config, headers=headers, json={"value": "a-secret"}).status == 404
             metadata = AdminClient({"bootstrap.servers": place["kafka"]}).list_topics(timeout=SECONDS)
             assert metadata.cluster_id == place["cluster_id"]
         process.stdin.close()
-    rows = [json.loads(line) for line in exchanges.read_text().splitlines()]
-    assert [(row["method"], row["status"]) for row in rows] == [("POST", 400)] * 2
-    assert "a-secret" not in exchanges.read_text()
+    lines = exchanges.read_text()
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert [(row["method"], row["status"]) for row in rows] == [("POST", 400), ("PUT", 404)] * 2
+    assert (rows[0]["query"], rows[0]["request"]["configs"]) == ("link_name=a", pairs(sasl_jaas_config="hidden"))
+    assert rows[1]["request"] == {"value": "hidden"}
+    assert rows[1]["answer"]["message"] == "Cluster link 'a' does not exist."
+    assert not [text for text in ("a-secret", *(place["secret"] for place in places.values())) if text in lines]

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import yaml
 
 from tests.servers.emulation.faults import Fault
-from tests.servers.emulation.http_front import Answer, HttpFront, answer_html, conforms
+from tests.servers.emulation.http_front import Answer, Exchange, HttpFront, answer_html, conforms
 
 if TYPE_CHECKING:
     from tests.servers.confluent.server import Confluent
@@ -28,6 +28,7 @@ INVALID, UNKNOWN_TOPIC, UNSUPPORTED, RETRIABLE = 40002, 40403, 40035, 50003
 ACCEPTED: Final = Answer(HTTPStatus.NO_CONTENT)
 CONFIGS: Final = [{"name": str, "value?": str | None}]
 CHANGES: Final = [{"name": str, "value?": str | None, "operation?": str | None}]
+_HIDDEN: Final = "hidden"
 
 Document = dict[str, Any]
 
@@ -118,13 +119,11 @@ class Api(HttpFront):
             return answer_html(HTTPStatus.TOO_MANY_REQUESTS, {name: str(math.ceil(seconds))} if name else {})
         try:
             self._check_login(authorization)
-            answer = self._route(method, target, body)
+            return self._route(method, target, body)
         except ApiError as error:
-            answer = _show_error(error.status, error.code, str(error))
+            return _show_error(error.status, error.code, str(error))
         except (OSError, TimeoutError) as error:
-            answer = _show_error(HTTPStatus.SERVICE_UNAVAILABLE, RETRIABLE, f"Retriable Kafka error: {error}")
-        self._record(method, target, body, answer)
-        return answer
+            return _show_error(HTTPStatus.SERVICE_UNAVAILABLE, RETRIABLE, f"Retriable Kafka error: {error}")
 
     def _route(self, method: str, target: str, body: bytes) -> Answer:
         url = urlsplit(target)
@@ -186,17 +185,40 @@ class Api(HttpFront):
             self._tokens -= 1
             return 0.0
 
-    def _record(self, method: str, target: str, body: bytes, answer: Answer) -> None:
+    def record(self, exchange: Exchange) -> None:
         """Append an exchange to the file of exchanges, without the values of secrets."""
         if self.server.exchanges is None:
             return
-        try:
-            sent = _hide(json.loads(body)) if body else None
-        except ValueError:
-            sent = None
-        row = {"method": method, "target": target, "body": sent, "status": answer.status, "answer": answer.document}
+        path, _, query = exchange.target.partition("?")
+        answer = exchange.answer
+        row = {
+            "method": exchange.method,
+            "path": path,
+            "query": query,
+            "request_type": exchange.content_type,
+            "request": _read_request(path, exchange.body),
+            "status": answer.status,
+            "answer_type": answer.headers.get("Content-Type", "application/json"),
+            "answer": answer.document if answer.text is None else answer.text,
+            "fault": exchange.fault,
+        }
+        text = json.dumps(row)
+        for server in [*self.server.network.servers.values()]:
+            for secret in (*server.keys.values(), *server.tokens):
+                text = text.replace(secret, _HIDDEN)
         with self._lock, self.server.exchanges.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(text + "\n")
+
+
+def _read_request(path: str, body: bytes) -> Any:
+    """Return a body without secrets; one that is not JSON is left out."""
+    try:
+        document = json.loads(body) if body else None
+    except ValueError:
+        return None
+    if isinstance(document, dict) and "value" in document and _is_secret(path.rpartition("/")[2]):
+        return document | {"value": _HIDDEN}
+    return _hide(document)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -204,13 +226,16 @@ def _quote(part: object) -> str:
     return quote(str(part), safe=":")
 
 
+def _is_secret(name: str) -> bool:
+    return name.removeprefix("local.") in CONTRACT["secrets"] or "password" in name
+
+
 def _hide(document: Any) -> Any:
     if isinstance(document, list):
         return [_hide(row) for row in document]
     if isinstance(document, dict):
-        is_secret = str(document.get("name", "")).removeprefix("local.") in CONTRACT["secrets"]
-        hidden = {"value": "hidden"} if is_secret and "value" in document else {}
-        return {name: _hide(value) for name, value in document.items()} | hidden
+        is_hidden = _is_secret(str(document.get("name", ""))) and document.get("value") is not None
+        return {name: _hide(value) for name, value in document.items()} | ({"value": _HIDDEN} if is_hidden else {})
     return document
 
 
