@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ ACCEPTED: Final = Answer(HTTPStatus.NO_CONTENT)
 CONFIGS: Final = [{"name": str, "value?": str | None}]
 CHANGES: Final = [{"name": str, "value?": str | None, "operation?": str | None}]
 _HIDDEN: Final = "hidden"
+_TOKENS: Final = "/oauth/token"
+_PAIR: Final = ("id", "secret")
 
 Document = dict[str, Any]
 
@@ -88,7 +91,12 @@ Route = Callable[..., Any]
 class Api(HttpFront):
     """The listener, and what each path answers."""
 
-    changed: ClassVar = {"state": ("mirror_status", "mirror_status"), "task": ("task_name", "task_name")}
+    changed: ClassVar = {
+        "state": ("mirror_status", "mirror_status"),
+        "link_state": ("link_state", "link_state"),
+        "task": ("task_name", "task_name"),
+        "task_state": ("task_name", "state"),
+    }
     realm: ClassVar = "Confluent"
 
     def __init__(self, server: Confluent, certificate: tuple[Path, Path] | None, client_ca: Path | None) -> None:
@@ -116,7 +124,12 @@ class Api(HttpFront):
         seconds = self._wait_seconds()
         if seconds:
             name = self.server.rate_header
-            return answer_html(HTTPStatus.TOO_MANY_REQUESTS, {name: str(math.ceil(seconds))} if name else {})
+            headers = {name: str(math.ceil(seconds))} if name else {}
+            if self.server.rate_is_json:
+                return _show_error(HTTPStatus.TOO_MANY_REQUESTS, 429, "Too Many Requests")._replace(headers=headers)
+            return answer_html(HTTPStatus.TOO_MANY_REQUESTS, headers)
+        if (method, target) == ("POST", _TOKENS):
+            return self._issue_token(authorization, body)
         try:
             self._check_login(authorization)
             return self._route(method, target, body)
@@ -143,8 +156,11 @@ class Api(HttpFront):
             raise refuse(f"Unknown query parameter {unknown[0]}", HTTPStatus.BAD_REQUEST)
         prefix = base.group() if base else ""
         request = Request(f"{self.urls[0]}{prefix}/clusters/{self.server.cluster_id}", query, body)
+        if method != "GET" and path.startswith(f"/clusters/{self.server.cluster_id}/topics/"):
+            self.server.check_right(parts[1])
         result = route(request, *parts[1:])
-        return result if isinstance(result, Answer) else Answer(HTTPStatus.OK, result)
+        answer = result if isinstance(result, Answer) else Answer(HTTPStatus.OK, result)
+        return answer._replace(document=_extend(answer.document, self.server.extra)) if self.server.extra else answer
 
     def _list_clusters(self, request: Request) -> Document:
         shown = request.show_list("KafkaCluster", (), [self._show_cluster(request)])
@@ -157,15 +173,26 @@ class Api(HttpFront):
         related = {name: {"related": f"{request.base}/{path}"} for name, path in names.items()}
         return request.show("KafkaCluster", (), cluster_id=self.server.cluster_id, **related)
 
+    def _issue_token(self, authorization: str | None, body: bytes) -> Answer:
+        """Answer as an OAuth server does; clients log in with a key and its secret, as RFC 6749 says."""
+        form = dict(parse_qsl(body.decode()))
+        basic = _read_basic(authorization)
+        key, secret = [unquote(part) for part in basic] if basic else [form.get(f"client_{part}", "") for part in _PAIR]
+        if form.get("grant_type") != "client_credentials":
+            return Answer(HTTPStatus.BAD_REQUEST, {"error": "unsupported_grant_type"})
+        if self.server.keys.get(key) != secret:
+            return Answer(HTTPStatus.UNAUTHORIZED, {"error": "invalid_client"})
+        token, seconds = secrets.token_hex(32), self.server.token_seconds
+        self.server.tokens[token] = time.monotonic() + seconds
+        return Answer(HTTPStatus.OK, {"access_token": token, "token_type": "Bearer", "expires_in": int(seconds)})
+
     def _check_login(self, authorization: str | None) -> None:
-        keys, kind, _, login = self.server.keys, *(authorization or "").partition(" ")
-        if not self.server.needs_login or (kind == "Bearer" and login in self.server.tokens):
+        kind, _, login = (authorization or "").partition(" ")
+        is_token = kind == "Bearer" and self.server.tokens.get(login, 0.0) > time.monotonic()
+        if is_token or not self.server.needs_login:
             return
-        try:
-            key, _, secret = base64.b64decode(login).decode().partition(":") if kind == "Basic" else ("", "", "")
-        except ValueError:
-            key, secret = "", ""
-        if keys.get(key) == secret and key:
+        key, secret = _read_basic(authorization) or ("", "")
+        if self.server.keys.get(key) == secret and key:
             return
         if key in self.server.foreign_keys:
             raise ApiError(HTTPStatus.FORBIDDEN, "Request is not authorized", 40301)
@@ -190,6 +217,8 @@ class Api(HttpFront):
         if self.server.exchanges is None:
             return
         path, _, query = exchange.target.partition("?")
+        if path == _TOKENS:
+            return
         answer = exchange.answer
         row = {
             "method": exchange.method,
@@ -219,6 +248,24 @@ def _read_request(path: str, body: bytes) -> Any:
     if isinstance(document, dict) and "value" in document and _is_secret(path.rpartition("/")[2]):
         return document | {"value": _HIDDEN}
     return _hide(document)
+
+
+def _read_basic(authorization: str | None) -> tuple[str, str] | None:
+    kind, _, login = (authorization or "").partition(" ")
+    try:
+        key, _, secret = base64.b64decode(login).decode().partition(":")
+    except ValueError:
+        return None
+    return (key, secret) if kind == "Basic" else None
+
+
+def _extend(document: Any, extra: Document) -> Any:
+    """Add fields to every object of an answer."""
+    if isinstance(document, list):
+        return [_extend(row, extra) for row in document]
+    if isinstance(document, dict):
+        return {name: _extend(value, extra) for name, value in document.items()} | extra
+    return document
 
 
 @lru_cache(maxsize=1 << 16)
