@@ -580,6 +580,19 @@ def test_mirrors_that_cannot_be_created_are_refused(confluent: Pair) -> None:
     assert get(server, "/links/-/mirrors?mirror_status=ACTIVE")["data"][0]["mirror_topic_name"] == f"p-{topic}"
 
 
+def test_topics_of_both_clusters_become_mirrors_at_once(confluent: Pair) -> None:
+    source, server = confluent
+    name = f"p-{new_topic(source, 2)}"
+    new_topic(server, 2, name)
+    link = new_link(server, source, cluster_link_prefix="p-")
+    server.mirrors.adopt(link, [name])
+    write(source, name.removeprefix("p-"), "a")
+    until_level(server, f"/links/{link}/mirrors/{name}", 1)
+    assert write(server, name, "b") == ["INVALID_REQUEST"]
+    act(server, link, "promote", name)
+    until_state(server, f"/links/{link}/mirrors/{name}", "STOPPED")
+
+
 def test_promotion_waits_for_all_records_and_hangs_with_its_reason(confluent: Pair) -> None:
     source, server = confluent
     topics = [new_topic(source) for _ in range(3)]

@@ -7,6 +7,9 @@
         destination.rest, destination.cluster_id, destination.key, destination.secret
         destination.faults.add("lost", "POST", "mirrors:promote")
 
+What goes wrong is told by `faults` (kinds of requests in `emulation/faults.py`, of links in `copies.py`, of mirrors in
+`mirrors.py`) and by attributes of the server, such as `rate`, `denied` and `settle_seconds`; `reset` ends all.
+
 It is written from the documented contract, not from a live server; where that gives no message for a refusal, the
 words are this server's. It is Cloud of a kind or Platform of a version. One broker keeps the records; replicas are
 shown as Confluent would have them. Clusters of one network can hold the two halves of a link; other Kafka clusters can
