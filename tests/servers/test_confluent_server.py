@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import pytest
 import urllib3
@@ -18,17 +20,17 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples import kafkajars
+from tests.servers.confluent.api import CONTRACT
 from tests.servers.confluent.copies import LINK
 from tests.servers.confluent.mirrors import MIRROR
 from tests.servers.confluent.server import Confluent
 from tests.servers.confluentfixtures import Pair
+from tests.servers.emulation.faults import ALWAYS
 from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
 
 SECONDS: Final = 30
-ALWAYS: Final = 1_000_000
-"""More often than a test looks."""
 _numbers = itertools.count()
 _pool = urllib3.PoolManager(retries=False)
 PAIR: Final = {"link.mode": "BIDIRECTIONAL"}
@@ -231,11 +233,46 @@ def test_unknown_fields_paths_methods_and_parameters_are_errors(confluent: Pair)
 
 def test_wrong_foreign_and_expired_logins_are_refused(confluent: Pair) -> None:
     server = confluent.source
-    server.foreign_keys, server.tokens = {"OTHER"}, {"token"}
+    server.foreign_keys, server.tokens = {"OTHER"}, {"token": math.inf, "expired": time.monotonic()}
     assert error(server, "GET", "", login=f"{server.key}:wrong") == (401, 40101, "Authentication failed")
     assert error(server, "GET", "", login="OTHER:any")[:2] == (403, 40301)
     assert send(server, "GET", "", login="Bearer token").status == 200
     assert send(server, "GET", "", login="Bearer expired").status == 401
+
+
+def test_tokens_are_issued_and_expire(confluent: Pair) -> None:
+    server = confluent.source
+    server.token_seconds = 0.5
+    form = {"grant_type": "client_credentials", "client_id": server.key, "client_secret": server.secret}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    wrong = _pool.request("POST", server.token_url, body=urlencode({**form, "client_secret": "no"}), headers=headers)
+    assert (wrong.status, wrong.json()) == (401, {"error": "invalid_client"})
+    issued = _pool.request("POST", server.token_url, body=urlencode(form), headers=headers).json()
+    login = f"Bearer {issued['access_token']}"
+    assert send(server, "GET", "", login=login).status == 200
+    until(lambda: send(server, "GET", "", login=login).status == 401)
+    basic = {**headers, **urllib3.make_headers(basic_auth=f"{server.key}:{server.secret}")}
+    again = _pool.request("POST", server.token_url, body="grant_type=client_credentials", headers=basic)
+    assert (again.status, again.json()["token_type"]) == (200, "Bearer")
+
+
+def test_one_topic_may_be_read_and_not_changed(confluent: Pair) -> None:
+    source, server = confluent
+    topics = [new_topic(source) for _ in range(100)]
+    link = new_link(server, source)
+    for topic in topics:
+        new_mirror(server, link, topic)
+    server.denied = source.denied = {topics[7]}
+    refused = (403, 40301, "Request is not authorized")
+    assert get(source, f"/topics/{topics[7]}/configs")["data"]
+    assert error(source, "DELETE", f"/topics/{topics[7]}") == refused
+    assert error(source, "PUT", f"/topics/{topics[7]}/configs/retention.ms", {"value": "1"}) == refused
+    assert error(source, "POST", "/topics", {"topic_name": topics[7]}) == refused
+    assert error(server, "POST", f"/links/{link}/mirrors", {"source_topic_name": topics[7]}) == refused
+    results = act(server, link, "failover", *topics)
+    assert [row["error_code"] for row in results] == [40301 if name == topics[7] else None for name in topics]
+    states = {row["mirror_topic_name"]: row["mirror_status"] for row in get(server, f"/links/{link}/mirrors")["data"]}
+    assert states == {**dict.fromkeys(topics, "STOPPED"), topics[7]: "ACTIVE"}
 
 
 def test_rules_are_created_in_batches_searched_and_deleted(confluent: Pair) -> None:
@@ -280,6 +317,9 @@ def test_answers_are_slow_lost_empty_or_errors_on_demand(confluent: Pair) -> Non
         "2",
         "text/html",
     )
+    server.faults.add("status", "GET", "/topics", status=429, message="slow down", headers={"X-RateLimit-Reset": "3"})
+    limited = send(server, "GET", "/topics")
+    assert (limited.headers["X-RateLimit-Reset"], limited.document["error_code"]) == ("3", 429)
     server.faults.add("status", "GET", "/topics", status=503, message="retriable Kafka error")
     assert error(server, "GET", "/topics") == (503, 50003, "retriable Kafka error")
     server.faults.add("lost", "POST", "/topics")
@@ -290,17 +330,45 @@ def test_answers_are_slow_lost_empty_or_errors_on_demand(confluent: Pair) -> Non
     started = time.monotonic()
     get(server, "/topics")
     assert time.monotonic() - started > 0.3
-    server.faults.add("empty", "DELETE", "/topics", status=202)
-    assert send(server, "DELETE", f"/topics/{name}")[:2] == (202, b"")
+    for method, path, body, status in (
+        ("PATCH", f"/topics/{name}", {"partitions_count": 7}, 201),
+        ("POST", f"/topics/{name}/configs:alter", {"data": pairs(retention_ms="7200000")}, 204),
+        ("DELETE", f"/topics/{name}", None, 202),
+    ):
+        server.faults.add("empty", method, "/topics", status=status)
+        assert send(server, method, path, body)[:2] == (status, b"")
 
 
+def test_unknown_fields_and_states_are_shown_on_demand(confluent: Pair) -> None:
+    source, server = confluent
+    topic = new_topic(source)
+    link = new_link(server, source)
+    mirror = new_mirror(server, link, topic)
+    server.faults.add("link_state", "GET", f"/links/{link}", message="NEW_STATE")
+    assert get(server, f"/links/{link}")["link_state"] == "NEW_STATE"
+    server.faults.add("task_state", "GET", f"/links/{link}", message="NEW_STATE")
+    assert {row["state"] for row in get(server, f"/links/{link}?include_tasks=true")["tasks"]} == {"NEW_STATE"}
+    server.mirrors.set_state(link, topic, "NEW_STATE")
+    server.extra = {"new_field": [1]}
+    shown = get(server, mirror)
+    assert (shown["mirror_status"], shown["new_field"], shown["metadata"]["new_field"]) == ("NEW_STATE", [1], [1])
+    assert write(server, topic, "a") == ["INVALID_REQUEST"]
+    refusal = server.faults.add("status", "PUT", "configs:alter", status=405, times=ALWAYS)
+    alter, changes = f"/links/{link}/configs:alter", {"data": pairs(acl_sync_ms="6000")}
+    assert [send(server, "PUT", alter, changes).status for _ in range(2)] == [405, 405]
+    refusal.end()
+    assert send(server, "PUT", alter, changes).status == 204
+
+
+@pytest.mark.parametrize("is_json", [True, False])
 @pytest.mark.parametrize("header", ["Retry-After", "X-RateLimit-Reset", ""])
-def test_a_rate_is_kept(confluent: Pair, header: str) -> None:
+def test_a_rate_is_kept(confluent: Pair, header: str, is_json: bool) -> None:  # noqa: FBT001 - a parameter
     server = confluent.source
-    server.rate, server.rate_header = 5, header
+    server.rate, server.rate_header, server.rate_is_json = 5, header, is_json
     replies = [send(server, "GET", "") for _ in range(30)]
     refused = next(reply for reply in replies if reply.status == 429)
     assert refused.headers.get(header or "Retry-After") == ("1" if header else None)
+    assert isinstance(refused.document, dict) == is_json
     until(lambda: send(server, "GET", "").status == 200)
 
 
@@ -458,6 +526,13 @@ def test_new_links_and_mirrors_cannot_be_read_at_once_on_demand(confluent: Pair)
     link = new_link(server, source)
     assert error(server, "GET", f"/links/{link}") == (404, 404, "Unable to resolve cluster link information")
     until(lambda: send(server, "GET", f"/links/{link}").status == 200)
+    half = new_link(server, source, bootstrap_servers=None, connection_mode="INBOUND")
+    source.settle_seconds = 0.5
+    body = {"destination_cluster_id": server.cluster_id}
+    body["configs"] = pairs(link_mode="SOURCE", bootstrap_servers=server.kafka)
+    too_early = error(source, "POST", f"/links?link_name={half}", body)
+    assert too_early == (400, 400, f"The destination cluster does not have a link named {half}")
+    until(lambda: send(source, "POST", f"/links?link_name={half}", body).status == 201)
     assert send(server, "DELETE", f"/links/{link}").status == 200
     assert send(server, "GET", f"/links/{link}").status == 200
     until(lambda: send(server, "GET", f"/links/{link}").status == 404)
@@ -503,6 +578,19 @@ def test_mirrors_that_cannot_be_created_are_refused(confluent: Pair) -> None:
     body = {"source_topic_name": topic, "mirror_topic_name": f"p-{topic}"}
     done(server, "POST", f"/links/{prefixed}/mirrors", body)
     assert get(server, "/links/-/mirrors?mirror_status=ACTIVE")["data"][0]["mirror_topic_name"] == f"p-{topic}"
+
+
+def test_topics_of_both_clusters_become_mirrors_at_once(confluent: Pair) -> None:
+    source, server = confluent
+    name = f"p-{new_topic(source, 2)}"
+    new_topic(server, 2, name)
+    link = new_link(server, source, cluster_link_prefix="p-")
+    server.mirrors.adopt(link, [name])
+    write(source, name.removeprefix("p-"), "a")
+    until_level(server, f"/links/{link}/mirrors/{name}", 1)
+    assert write(server, name, "b") == ["INVALID_REQUEST"]
+    act(server, link, "promote", name)
+    until_state(server, f"/links/{link}/mirrors/{name}", "STOPPED")
 
 
 def test_promotion_waits_for_all_records_and_hangs_with_its_reason(confluent: Pair) -> None:
@@ -562,6 +650,28 @@ def test_mirrors_pause_lose_their_source_fail_and_fail_over(confluent: Pair) -> 
     assert until_state(server, lost, "FAILED")["mirror_topic_error"] == "SOURCE_TOPIC_MAY_BE_DELETED"
     done(server, "DELETE", f"/topics/{topics[1]}")
     assert send(server, "GET", lost).status == 404
+
+
+@pytest.mark.parametrize("state", [state for state in CONTRACT["verbs"]["failover"] if state != "LINK_PAUSED"])
+def test_every_state_but_stopped_fails_over(confluent: Pair, state: str) -> None:
+    source, server = confluent
+    topic = new_topic(source)
+    link = new_link(server, source)
+    mirror = new_mirror(server, link, topic)
+    server.faults.add("hangs", MIRROR, f"{topic}/{state}/", code="INTERNAL_ERROR", message="hangs", times=ALWAYS)
+    if state in {"SOURCE_UNAVAILABLE", "LINK_FAILED"}:
+        code = "AUTHENTICATION_ERROR" if state == "LINK_FAILED" else ""
+        server.faults.add("lost", LINK, f"{link}/source", code=code, times=ALWAYS)
+        until_state(server, mirror, state)
+    else:
+        server.mirrors.set_state(link, topic, state)
+    assert get(server, mirror)["mirror_status"] == state
+    if state != "PAUSED":
+        (refused,) = act(server, link, "resume", topic)
+        assert refused["error_message"] == f"Mirror topic '{topic}' is {state}: resume is not allowed"
+    (failed_over,) = act(server, link, "failover", topic)
+    assert (failed_over["error_code"], get(server, mirror)["mirror_status"]) == (None, "STOPPED")
+    assert write(server, topic, "a") == []
 
 
 def test_roles_are_reversed_and_restored_without_loss(confluent: Pair) -> None:
@@ -657,9 +767,15 @@ def test_the_command_serves_a_source_and_a_destination(tmp_path: Path) -> None:
             url = f"{place['rest']}/kafka/v3/clusters/{place['cluster_id']}/links?link_name=a"
             secret = {"remote_cluster_id": "lkc-a", "configs": pairs(sasl_jaas_config="a-secret")}
             assert _pool.request("POST", url, headers=headers, json=secret).status == 400
+            config = f"{place['rest']}/kafka/v3/clusters/{place['cluster_id']}/links/a/configs/local.sasl.jaas.config"
+            assert _pool.request("PUT", config, headers=headers, json={"value": "a-secret"}).status == 404
             metadata = AdminClient({"bootstrap.servers": place["kafka"]}).list_topics(timeout=SECONDS)
             assert metadata.cluster_id == place["cluster_id"]
         process.stdin.close()
-    rows = [json.loads(line) for line in exchanges.read_text().splitlines()]
-    assert [(row["method"], row["status"]) for row in rows] == [("POST", 400)] * 2
-    assert "a-secret" not in exchanges.read_text()
+    lines = exchanges.read_text()
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert [(row["method"], row["status"]) for row in rows] == [("POST", 400), ("PUT", 404)] * 2
+    assert (rows[0]["query"], rows[0]["request"]["configs"]) == ("link_name=a", pairs(sasl_jaas_config="hidden"))
+    assert rows[1]["request"] == {"value": "hidden"}
+    assert rows[1]["answer"]["message"] == "Cluster link 'a' does not exist."
+    assert not [text for text in ("a-secret", *(place["secret"] for place in places.values())) if text in lines]

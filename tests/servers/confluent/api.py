@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import yaml
 
 from tests.servers.emulation.faults import Fault
-from tests.servers.emulation.http_front import Answer, HttpFront, answer_html, conforms
+from tests.servers.emulation.http_front import Answer, Exchange, HttpFront, answer_html, conforms
 
 if TYPE_CHECKING:
     from tests.servers.confluent.server import Confluent
@@ -28,6 +29,9 @@ INVALID, UNKNOWN_TOPIC, UNSUPPORTED, RETRIABLE = 40002, 40403, 40035, 50003
 ACCEPTED: Final = Answer(HTTPStatus.NO_CONTENT)
 CONFIGS: Final = [{"name": str, "value?": str | None}]
 CHANGES: Final = [{"name": str, "value?": str | None, "operation?": str | None}]
+_HIDDEN: Final = "hidden"
+_TOKENS: Final = "/oauth/token"
+_PAIR: Final = ("id", "secret")
 
 Document = dict[str, Any]
 
@@ -87,7 +91,12 @@ Route = Callable[..., Any]
 class Api(HttpFront):
     """The listener, and what each path answers."""
 
-    changed: ClassVar = {"state": ("mirror_status", "mirror_status"), "task": ("task_name", "task_name")}
+    changed: ClassVar = {
+        "state": ("mirror_status", "mirror_status"),
+        "link_state": ("link_state", "link_state"),
+        "task": ("task_name", "task_name"),
+        "task_state": ("task_name", "state"),
+    }
     realm: ClassVar = "Confluent"
 
     def __init__(self, server: Confluent, certificate: tuple[Path, Path] | None, client_ca: Path | None) -> None:
@@ -115,16 +124,19 @@ class Api(HttpFront):
         seconds = self._wait_seconds()
         if seconds:
             name = self.server.rate_header
-            return answer_html(HTTPStatus.TOO_MANY_REQUESTS, {name: str(math.ceil(seconds))} if name else {})
+            headers = {name: str(math.ceil(seconds))} if name else {}
+            if self.server.rate_is_json:
+                return _show_error(HTTPStatus.TOO_MANY_REQUESTS, 429, "Too Many Requests")._replace(headers=headers)
+            return answer_html(HTTPStatus.TOO_MANY_REQUESTS, headers)
+        if (method, target) == ("POST", _TOKENS):
+            return self._issue_token(authorization, body)
         try:
             self._check_login(authorization)
-            answer = self._route(method, target, body)
+            return self._route(method, target, body)
         except ApiError as error:
-            answer = _show_error(error.status, error.code, str(error))
+            return _show_error(error.status, error.code, str(error))
         except (OSError, TimeoutError) as error:
-            answer = _show_error(HTTPStatus.SERVICE_UNAVAILABLE, RETRIABLE, f"Retriable Kafka error: {error}")
-        self._record(method, target, body, answer)
-        return answer
+            return _show_error(HTTPStatus.SERVICE_UNAVAILABLE, RETRIABLE, f"Retriable Kafka error: {error}")
 
     def _route(self, method: str, target: str, body: bytes) -> Answer:
         url = urlsplit(target)
@@ -144,8 +156,11 @@ class Api(HttpFront):
             raise refuse(f"Unknown query parameter {unknown[0]}", HTTPStatus.BAD_REQUEST)
         prefix = base.group() if base else ""
         request = Request(f"{self.urls[0]}{prefix}/clusters/{self.server.cluster_id}", query, body)
+        if method != "GET" and path.startswith(f"/clusters/{self.server.cluster_id}/topics/"):
+            self.server.check_right(parts[1])
         result = route(request, *parts[1:])
-        return result if isinstance(result, Answer) else Answer(HTTPStatus.OK, result)
+        answer = result if isinstance(result, Answer) else Answer(HTTPStatus.OK, result)
+        return answer._replace(document=_extend(answer.document, self.server.extra)) if self.server.extra else answer
 
     def _list_clusters(self, request: Request) -> Document:
         shown = request.show_list("KafkaCluster", (), [self._show_cluster(request)])
@@ -158,15 +173,26 @@ class Api(HttpFront):
         related = {name: {"related": f"{request.base}/{path}"} for name, path in names.items()}
         return request.show("KafkaCluster", (), cluster_id=self.server.cluster_id, **related)
 
+    def _issue_token(self, authorization: str | None, body: bytes) -> Answer:
+        """Answer as an OAuth server does; clients log in with a key and its secret, as RFC 6749 says."""
+        form = dict(parse_qsl(body.decode()))
+        basic = _read_basic(authorization)
+        key, secret = [unquote(part) for part in basic] if basic else [form.get(f"client_{part}", "") for part in _PAIR]
+        if form.get("grant_type") != "client_credentials":
+            return Answer(HTTPStatus.BAD_REQUEST, {"error": "unsupported_grant_type"})
+        if self.server.keys.get(key) != secret:
+            return Answer(HTTPStatus.UNAUTHORIZED, {"error": "invalid_client"})
+        token, seconds = secrets.token_hex(32), self.server.token_seconds
+        self.server.tokens[token] = time.monotonic() + seconds
+        return Answer(HTTPStatus.OK, {"access_token": token, "token_type": "Bearer", "expires_in": int(seconds)})
+
     def _check_login(self, authorization: str | None) -> None:
-        keys, kind, _, login = self.server.keys, *(authorization or "").partition(" ")
-        if not self.server.needs_login or (kind == "Bearer" and login in self.server.tokens):
+        kind, _, login = (authorization or "").partition(" ")
+        is_token = kind == "Bearer" and self.server.tokens.get(login, 0.0) > time.monotonic()
+        if is_token or not self.server.needs_login:
             return
-        try:
-            key, _, secret = base64.b64decode(login).decode().partition(":") if kind == "Basic" else ("", "", "")
-        except ValueError:
-            key, secret = "", ""
-        if keys.get(key) == secret and key:
+        key, secret = _read_basic(authorization) or ("", "")
+        if self.server.keys.get(key) == secret and key:
             return
         if key in self.server.foreign_keys:
             raise ApiError(HTTPStatus.FORBIDDEN, "Request is not authorized", 40301)
@@ -186,17 +212,60 @@ class Api(HttpFront):
             self._tokens -= 1
             return 0.0
 
-    def _record(self, method: str, target: str, body: bytes, answer: Answer) -> None:
+    def record(self, exchange: Exchange) -> None:
         """Append an exchange to the file of exchanges, without the values of secrets."""
         if self.server.exchanges is None:
             return
-        try:
-            sent = _hide(json.loads(body)) if body else None
-        except ValueError:
-            sent = None
-        row = {"method": method, "target": target, "body": sent, "status": answer.status, "answer": answer.document}
+        path, _, query = exchange.target.partition("?")
+        if path == _TOKENS:
+            return
+        answer = exchange.answer
+        row = {
+            "method": exchange.method,
+            "path": path,
+            "query": query,
+            "request_type": exchange.content_type,
+            "request": _read_request(path, exchange.body),
+            "status": answer.status,
+            "answer_type": answer.headers.get("Content-Type", "application/json"),
+            "answer": answer.document if answer.text is None else answer.text,
+            "fault": exchange.fault,
+        }
+        text = json.dumps(row)
+        for server in [*self.server.network.servers.values()]:
+            for secret in (*server.keys.values(), *server.tokens):
+                text = text.replace(secret, _HIDDEN)
         with self._lock, self.server.exchanges.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(text + "\n")
+
+
+def _read_request(path: str, body: bytes) -> Any:
+    """Return a body without secrets; one that is not JSON is left out."""
+    try:
+        document = json.loads(body) if body else None
+    except ValueError:
+        return None
+    if isinstance(document, dict) and "value" in document and _is_secret(path.rpartition("/")[2]):
+        return document | {"value": _HIDDEN}
+    return _hide(document)
+
+
+def _read_basic(authorization: str | None) -> tuple[str, str] | None:
+    kind, _, login = (authorization or "").partition(" ")
+    try:
+        key, _, secret = base64.b64decode(login).decode().partition(":")
+    except ValueError:
+        return None
+    return (key, secret) if kind == "Basic" else None
+
+
+def _extend(document: Any, extra: Document) -> Any:
+    """Add fields to every object of an answer."""
+    if isinstance(document, list):
+        return [_extend(row, extra) for row in document]
+    if isinstance(document, dict):
+        return {name: _extend(value, extra) for name, value in document.items()} | extra
+    return document
 
 
 @lru_cache(maxsize=1 << 16)
@@ -204,13 +273,16 @@ def _quote(part: object) -> str:
     return quote(str(part), safe=":")
 
 
+def _is_secret(name: str) -> bool:
+    return name.removeprefix("local.") in CONTRACT["secrets"] or "password" in name
+
+
 def _hide(document: Any) -> Any:
     if isinstance(document, list):
         return [_hide(row) for row in document]
     if isinstance(document, dict):
-        is_secret = str(document.get("name", "")).removeprefix("local.") in CONTRACT["secrets"]
-        hidden = {"value": "hidden"} if is_secret and "value" in document else {}
-        return {name: _hide(value) for name, value in document.items()} | hidden
+        is_hidden = _is_secret(str(document.get("name", ""))) and document.get("value") is not None
+        return {name: _hide(value) for name, value in document.items()} | ({"value": _HIDDEN} if is_hidden else {})
     return document
 
 

@@ -228,7 +228,8 @@ class Links:
     def _check_halves(self, link: Link, wanted: str | None) -> None:
         """Give a second half the id of the first one, which the half at the destination has to be."""
         peer = self.find_peer(link)
-        if link.get(MODE) == "SOURCE" and peer is None:
+        is_found = peer is not None and time.monotonic() - peer[1].created >= self.server.settle_seconds
+        if link.get(MODE) == "SOURCE" and not is_found:
             raise refuse(f"The destination cluster does not have a link named {link.name}", HTTPStatus.BAD_REQUEST)
         if wanted is not None and (peer is None or peer[1].id != wanted):
             raise refuse(f"Unexpected cluster link id {wanted}")

@@ -179,6 +179,30 @@ class Mirrors:
         mirror.move("STOPPED")
         self.publish()
 
+    def adopt(self, link: str, names: list[str]) -> None:
+        """Make mirrors of equal topics of both clusters, faster than by creating them one by one."""
+        while len(rows := self.server.topics.read(names)) < len(names):
+            pass  # The controller answers before the broker shows new topics.
+        row = self.server.links.rows[link]
+        sources, synced = (
+            {name: name.removeprefix(row.get(PREFIX)) for name in names},
+            row.list_synced(is_cloud=self.server.is_cloud),
+        )
+        with self.server.copies.open(row, sources.values()) as reader, self.server.network.lock:
+            configs = reader.read_configs([*sources.values()])
+            for name, source in sources.items():
+                mirror = Mirror(name, source, source_id=reader.topics[source].id, is_new=False)
+                mirror.lags = dict.fromkeys(range(len(rows[name].partitions)), (0, -1))
+                mirror.configs = {key: value for key, value in configs[source].items() if key in synced}
+                row.mirrors[name] = mirror
+            self.publish()
+
+    def set_state(self, link: str, name: str, state: str) -> None:
+        """Give a mirror a state, known or not, for which nothing has happened."""
+        with self.server.network.lock:
+            self.server.links.rows[link].mirrors[name].move(state)
+            self.publish()
+
     # Routes
 
     def _create(self, request: Request, link_name: str) -> Answer:
@@ -189,6 +213,7 @@ class Mirrors:
             topic, prefix = document["source_topic_name"], link.get(PREFIX)
             name = document.get("mirror_topic_name", "" if prefix else topic)
             configs = {row["name"]: row.get("value") for row in document.get("configs", [])}
+            self.server.check_right(name)
             if link.get(MODE) == "SOURCE":
                 raise refuse(f"Cluster link '{link.name}' has no mirror topics at its source")
             if name != prefix + topic:
@@ -290,6 +315,7 @@ class Mirrors:
         fault = self.server.faults.take(MIRROR, f"{verb}/{name}/")
         if fault is not None and fault.kind == "refused":
             raise ApiError(fault.status, fault.message, int(fault.code or fault.status))
+        self.server.check_right(name)
         if verb == RESTORE:
             return self._restore(link, name, is_trial=is_trial)
         mirror = link.mirrors.get(name)

@@ -7,6 +7,9 @@
         destination.rest, destination.cluster_id, destination.key, destination.secret
         destination.faults.add("lost", "POST", "mirrors:promote")
 
+What goes wrong is told by `faults` (kinds of requests in `emulation/faults.py`, of links in `copies.py`, of mirrors in
+`mirrors.py`) and by attributes of the server, such as `rate`, `denied` and `settle_seconds`; `reset` ends all.
+
 It is written from the documented contract, not from a live server; where that gives no message for a refusal, the
 words are this server's. It is Cloud of a kind or Platform of a version. One broker keeps the records; replicas are
 shown as Confluent would have them. Clusters of one network can hold the two halves of a link; other Kafka clusters can
@@ -20,12 +23,13 @@ import socket
 import string
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, Self
 
 from tests.servers.confluent.access import Access
-from tests.servers.confluent.api import CONTRACT, Api
+from tests.servers.confluent.api import CONTRACT, Api, ApiError
 from tests.servers.confluent.copies import Copies
 from tests.servers.confluent.kafka_api import ConfluentFront
 from tests.servers.confluent.links import Links
@@ -88,7 +92,12 @@ class Confluent(AbstractContextManager["Confluent"]):
         self.keys = {self.key: self.secret}
         self.foreign_keys: set[str] = set()
         """Keys that are valid, and of another cluster."""
-        self.tokens: set[str] = set()
+        self.tokens: dict[str, float] = {}
+        """Bearer tokens, and when they expire by `time.monotonic`. `POST /oauth/token` adds one."""
+        self.denied: set[str] = set()
+        """Topics that clients of the REST API may read and not change."""
+        self.extra: dict[str, Any] = {}
+        """Fields that every object in an answer of the REST API has besides."""
         self.needs_login, self.needs_kafka_login = needs_login, needs_kafka_login
         self.exchanges = exchanges
         self._set_pace()
@@ -112,10 +121,14 @@ class Confluent(AbstractContextManager["Confluent"]):
         """Requests a second that are let through."""
         self.rate_header = ""
         """The header of a 429 that says how long to wait: `Retry-After`, `X-RateLimit-Reset` or none."""
+        self.rate_is_json = False
+        """Whether a 429 has a JSON body instead of a web page."""
+        self.token_seconds = 3600.0
+        """How long new tokens are valid."""
         self.step_seconds = 0.0
         """How long a mirror stays in a pending state at least."""
         self.settle_seconds = 0.0
-        """How long new links and mirrors cannot be read, and deleted links can."""
+        """How long new links and mirrors cannot be read, deleted links can, and a destination's half is not found."""
         self.retry_seconds = 300.0
         """How long a source topic may be missing until its mirror fails."""
 
@@ -164,11 +177,22 @@ class Confluent(AbstractContextManager["Confluent"]):
     def read_own(self, names: Iterable[str] | None = None) -> ClusterReader:
         return ClusterReader({"bootstrapServers": [f"127.0.0.1:{self.broker_port}"]}, names)
 
+    @property
+    def token_url(self) -> str:
+        """Where clients get bearer tokens, with a key as their id."""
+        return f"{self.rest}/oauth/token"
+
+    def check_right(self, topic: str) -> None:
+        """Raise an error for a topic that no client may change."""
+        if topic in self.denied:
+            raise ApiError(HTTPStatus.FORBIDDEN, "Request is not authorized", 40301)
+
     def reset(self) -> None:
         """Forget faults, pace, keys and links: the test that left them has ended."""
         self.faults.clear()
         self._set_pace()
-        self.keys, self.foreign_keys, self.tokens = {self.key: self.secret}, set(), set()
+        self.keys, self.foreign_keys, self.tokens = {self.key: self.secret}, set(), {}
+        self.denied, self.extra = set(), {}
         with self.network.lock:
             self.links.rows.clear()
             self.mirrors.publish()

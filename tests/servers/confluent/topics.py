@@ -153,6 +153,7 @@ class Topics:
         document = request.read({**_CREATION, "validate_only?": bool})
         name, is_trial = document["topic_name"], document.get("validate_only", False)
         configs = {row["name"]: row.get("value") for row in document.get("configs", [])}
+        self.server.check_right(name)
         rows = self.read()
         if name in rows:
             raise refuse(f"Topic '{name}' already exists.")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+ALWAYS: Final = 1_000_000
+"""How often a fault is told for requests without end; `Fault.end` ends it."""
+
 KAFKA: Final = "KAFKA"
 """The method of faults on the Kafka API (`slow`, `lost`); their path is the name of an API, such as `CreateTopics`."""
 
@@ -22,7 +25,8 @@ class Fault:
     """What happens to requests whose path contains `path`.
 
     `slow`: answered after `seconds`. `lost`: done, and the connection ends instead of an answer. `status`: not done,
-    answered with `status` and `message`, and as Connect does if it has a `code`. `redirect`: 307 to node `to`.
+    answered with `status`, `message` and `headers`; Redpanda answers as Connect does if it has a `code`, which is a
+    number for Confluent. `redirect`: 307 to node `to`.
     `text`: 200 with `message`, which is no JSON. `html`: not done, answered with `status` as a web page, and `headers`.
     `empty`: done, and answered with `status` and no body.
     `state`: done; all states in the answer are `message`. `task`: done; the tasks in the answer have that name.
@@ -39,6 +43,10 @@ class Fault:
     code: str = ""
     to: int = 1
     headers: dict[str, str] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """Let the next requests through."""
+        self.times = 0
 
     def matches(self, method: str, path: str, node: int) -> bool:
         is_method = method == self.method or (method not in {KAFKA, LINK, RECOVERY} and not self.method)
@@ -58,9 +66,10 @@ class Faults:
         """`steady`: migrations move by themselves; `told`: only by `advance`; `polls`: after `polls_per_step` reads."""
         self.polls_per_step = 1
 
-    def add(self, kind: str, method: str = "", path: str = "", **options: Any) -> None:
+    def add(self, kind: str, method: str = "", path: str = "", **options: Any) -> Fault:
         """Wait for the next `times` requests of a method with `path` in their path; `options` are fields of `Fault`."""
         self._waiting.append(Fault(kind, method, path, **options))
+        return self._waiting[-1]
 
     def take(self, method: str, path: str, node: int = 1) -> Fault | None:
         """Return the fault meant for a request, and count it as used."""

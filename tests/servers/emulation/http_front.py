@@ -31,6 +31,17 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
+class Exchange(NamedTuple):
+    """A request with its answer; `fault` is the kind of the fault that it got."""
+
+    method: str
+    target: str
+    content_type: str
+    body: bytes
+    answer: Answer
+    fault: str
+
+
 def answer_html(status: int, headers: Mapping[str, str]) -> Answer:
     """Return an error as a web server answers it that knows nothing of the API."""
     text = _HTML.format(status, HTTPStatus(status).phrase)
@@ -85,6 +96,9 @@ class HttpFront:
         """Whether a node does not answer."""
         return node < 0
 
+    def record(self, exchange: Exchange) -> None:
+        """Note an exchange; by default nothing is noted."""
+
     def answer_instead(self, fault: Fault | None, target: str) -> Answer | None:
         """Return the answer of a fault that keeps a request from being done."""
         if fault is None or fault.kind in _DONE or fault.kind in self.changed:
@@ -93,7 +107,9 @@ class HttpFront:
             return Answer(HTTPStatus.TEMPORARY_REDIRECT, headers={"Location": self.urls[fault.to - 1] + target})
         if fault.kind == "html":
             return answer_html(fault.status, fault.headers)
-        return Answer(HTTPStatus.OK, text=fault.message) if fault.kind == "text" else self.show_fault(fault)
+        if fault.kind == "text":
+            return Answer(HTTPStatus.OK, text=fault.message)
+        return self.show_fault(fault)._replace(headers=fault.headers)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -142,6 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = Answer(fault.status)
         if fault is not None and kind in front.changed and answer.status == HTTPStatus.OK:
             _change(answer.document, *front.changed[kind], fault.message)
+        front.record(Exchange(self.command, self.path, self.headers.get("Content-Type", ""), body, answer, kind))
         self.close_connection = self.close_connection or kind == "lost"
         if kind != "lost":
             self._send(answer)

@@ -63,10 +63,14 @@ class ClusterReader(AbstractContextManager["ClusterReader"]):
                 failures.append(f"{host}:{port}: {error}")
         else:
             raise ConnectionError("; ".join(failures))
-        answer = self._first.ask("ApiVersions", 0)
-        newest = {row.api_key: row.max_version for row in answer.api_keys}[REQUESTS["Metadata"].API_KEY]
-        self._version = max(_METADATA[0], min(_METADATA[1], newest))
-        self.refresh()
+        try:
+            answer = self._first.ask("ApiVersions", 0)
+            newest = {row.api_key: row.max_version for row in answer.api_keys}[REQUESTS["Metadata"].API_KEY]
+            self._version = max(_METADATA[0], min(_METADATA[1], newest))
+            self.refresh()
+        except OSError:
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()
