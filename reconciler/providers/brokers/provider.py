@@ -279,6 +279,9 @@ class _LedgerContents:
 class BrokersProvider(ABC):
     """Provider of one cluster."""
 
+    _has_records = True
+    """Whether records, and so the ledger, can be read."""
+
     def __init__(self, declared: Cluster, edge: Edge, client: KafkaClient) -> None:
         self._declared, self._edge, self._client = declared, edge, client
         self._look = ClusterFacts(self._client)
@@ -317,7 +320,8 @@ class BrokersProvider(ABC):
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.read_topics()
-        ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
+        is_there = LEDGER in topics and self._has_records
+        ledger = self._read_ledger(topics, configs) if is_there else _LedgerContents()
         native = self._read_native_links(topics)
         links, sealed, filled = {**ledger.links, **native}, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
@@ -621,7 +625,7 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.links.link_site import create_ledger_topic
         from reconciler.providers.brokers.security import build_record_settings
 
-        settings = build_record_settings(self._declared, self._edge)
+        settings = build_record_settings(self._declared, self._edge) if self._has_records else {}
         return Ledger(
             settings, self._client.name, lambda: create_ledger_topic(self._client), lambda: needs_ledger(self._known)
         )
@@ -637,7 +641,9 @@ class BrokersProvider(ABC):
         return self._declared.spec.connection.find_separator() or FLAT_SEPARATOR
 
     def _read_visible_ledger(self) -> Entries | None:
-        """Return the ledger's entries; `None` if they may not be read and no link is known."""
+        """Return the ledger's entries; `None` if they cannot be read and no link is known."""
+        if not self._has_records:
+            return None
         try:
             return self._ledger.read()
         except NotAuthorizedError:

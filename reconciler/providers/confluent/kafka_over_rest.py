@@ -68,9 +68,13 @@ class RestKafkaClient(KafkaClient):
     def admin(self) -> Any:
         """The library's client; raise if no brokers are declared."""
         if not self.has_brokers:
-            message = f"cluster {self.name}: records, consumer groups and offsets need its brokers"
-            raise UserError(message, hint="Declare bootstrapServers, and security if they need another login.")
+            raise self.build_missing_brokers_error()
         return super().admin
+
+    def build_missing_brokers_error(self) -> UserError:
+        """Return the error for what the REST API does not have."""
+        message = f"cluster {self.name}: records, consumer groups and offsets need its brokers"
+        return UserError(message, hint="Declare bootstrapServers, and security if they need another login.")
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, and the brokers of Platform."""

@@ -14,7 +14,7 @@ from reconciler.providers.confluent.kinds import find_kind
 from reconciler.resources.address import cluster_of, full_name_of, kind_of
 from reconciler.resources.inventory import Inventory, Observed
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
-from reconciler.resources.owners import Owners
+from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
@@ -38,6 +38,7 @@ class ConfluentProvider(BrokersProvider):
         self._rest = RestClient(declared, edge)
         self._rest_kafka = RestKafkaClient(declared, edge, DIALECT, self._rest)
         super().__init__(declared, edge, self._rest_kafka)
+        self._has_records = self._rest_kafka.has_brokers
 
     def _read_capabilities(self) -> Capabilities:
         connection = cast("ConfluentConnection", self._declared.spec.connection)
@@ -47,14 +48,20 @@ class ConfluentProvider(BrokersProvider):
         """Return the cluster's resources; without brokers nobody's ownership is known."""
         inventory = super().observe(scope)
         seen = inventory.get(self._declared.address)
-        if seen is None or self._rest_kafka.has_brokers:
+        if seen is None or self._has_records:
             return inventory
         owners = Owners(unsupported_reason="they are records, which need bootstrapServers of the Cluster")
         return {**inventory, self._declared.address: replace(seen, cluster=replace(seen.cluster, owners=owners))}
 
+    def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+        """Record owners in the ledger; raise without brokers."""
+        if not self._has_records:
+            raise self._rest_kafka.build_missing_brokers_error()
+        return super().record_owners(change)
+
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Measure by offsets; without brokers nothing is measured."""
-        return super().measure_topics(addresses, cuts) if self._rest_kafka.has_brokers else {}
+        return super().measure_topics(addresses, cuts) if self._has_records else {}
 
     def _observe_cluster(self, look: ClusterFacts) -> Observed:
         cluster_id = look.cluster.id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -11,9 +12,8 @@ from confluent_kafka import Producer
 from reconciler.operations.mirrors.mirror_views import list_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
-from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import ids
-from tests.servers.emulation.faults import MIRROR
+from tests.servers.confluent.mirrors import MIRROR
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -34,7 +34,7 @@ ALLOWED = Select(allow=("failover:*", "promote:*", "pause:*", "delete:*"))
 class Desk:
     """A workspace of the clusters `west` and `east`, into which a link copies topics of `west`."""
 
-    def __init__(self, bench: Bench, pair: Pair, **connection: Any) -> None:
+    def __init__(self, bench: Bench, pair: Pair, orders: str, **connection: Any) -> None:
         for name in ("west", "orders"):
             (bench.folder / f"manifests/{name}.yaml").unlink()
         bench.write("reconciler.yaml", WORKSPACE)
@@ -44,7 +44,7 @@ class Desk:
             for name, server in self.servers.items()
             for field in ("key", "secret")
         }
-        self.bench, self.link = bench.with_(environ=secrets), own("from-west")
+        self.bench, self.link = bench.with_(environ=secrets), f"link-of-{orders}"
         for name, server in self.servers.items():
             self.write(name, document("Cluster", name, _spec(name, server, connection)))
 
@@ -95,18 +95,19 @@ def document(kind: str, name: str, spec: dict[str, Any], cluster: str | None = N
     return {"apiVersion": "reconciler/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def topic(name: str, partitions: int = 1, cluster: str = "west", **spec: Any) -> dict[str, Any]:
-    return document("Topic", own(name), {"partitions": partitions, **spec}, cluster)
-
-
-@pytest.fixture
-def desk(bench: Bench, confluent: Pair) -> Desk:
-    return Desk(bench, confluent)
+def topic(name: str, partitions: int = 1, **spec: Any) -> dict[str, Any]:
+    return document("Topic", name, {"partitions": partitions, **spec}, "west")
 
 
 @pytest.fixture
 def orders() -> str:
-    return own("orders")
+    """Return a topic's name that no other test uses."""
+    return f"orders-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def desk(bench: Bench, confluent: Pair, orders: str) -> Desk:
+    return Desk(bench, confluent, orders)
 
 
 def produce(server: Confluent, name: str, records: int) -> None:
@@ -116,19 +117,19 @@ def produce(server: Confluent, name: str, records: int) -> None:
     assert producer.flush(30) == 0
 
 
-def test_topics_configs_and_rules_are_made_changed_and_deleted(desk: Desk) -> None:
+def test_topics_configs_and_rules_are_made_changed_and_deleted(desk: Desk, orders: str) -> None:
     rule = {"principal": "User:sa-1", "operations": ["read", "describe"]}
-    desk.apply(topic("plain", 2, configs={"retention.ms": "1d"}, acls=[rule]), topic("other"))
-    desk.apply(topic("plain", 3, configs={"retention.ms": "2d", "cleanup.policy": "compact"}), topic("other"))
-    assert desk.servers["west"].topics.read([own("plain")])[own("plain")].partitions[2]
-    desk.apply(topic("plain", 3))
+    desk.apply(topic(orders, 2, configs={"retention.ms": "1d"}, acls=[rule]), topic(f"{orders}-other"))
+    desk.apply(topic(orders, 3, configs={"retention.ms": "2d", "cleanup.policy": "compact"}), topic(f"{orders}-other"))
+    assert desk.servers["west"].topics.read([orders])[orders].partitions[2]
+    desk.apply(topic(orders, 3))
     desk.apply()
-    assert not desk.servers["west"].topics.read([own("plain"), own("other")])
+    assert not desk.servers["west"].topics.read([orders, f"{orders}-other"])
 
 
 @pytest.mark.fact("F-C-211")
-def test_the_replication_factor_of_cloud_is_refused_at_plan(desk: Desk) -> None:
-    assert desk.errors(topic("orders", replicationFactor=2)) == [
+def test_the_replication_factor_of_cloud_is_refused_at_plan(desk: Desk, orders: str) -> None:
+    assert desk.errors(topic(orders, replicationFactor=2)) == [
         "replication factor 2 is not one that platform confluent permits: 3. Set spec.replicationFactor to 3."
     ]
 
@@ -136,7 +137,7 @@ def test_the_replication_factor_of_cloud_is_refused_at_plan(desk: Desk) -> None:
 @pytest.mark.fact("F-C-201", "F-C-203")
 @pytest.mark.parametrize("end", ["promoted", "failed-over"])
 def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, end: str) -> None:
-    source = topic("orders", 2)
+    source = topic(orders, 2)
     desk.apply(source, desk.mirror({orders: "mirroring"}))
     produce(desk.servers["west"], orders, 5)
     for state, status in (("paused", "PAUSED"), ("mirroring", "ACTIVE"), (end, "STOPPED")):
@@ -145,16 +146,15 @@ def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, e
 
 
 def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
-    site = SiteOptions(invocation=desk.bench.invocation, select=Select()).open_site(is_reader=True)
-    (row,) = list_mirrors(site)
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).mirrors
     assert (row.seen.name, row.seen.status.value, [each.behind for each in row.partitions]) == (orders, "ACTIVE", [0])
 
 
 @pytest.mark.fact("F-C-202")
-def test_of_many_mirrors_the_one_that_is_refused_fails_alone(desk: Desk) -> None:
-    names = [own(f"many-{number}") for number in range(8)]
-    topics = [topic(f"many-{number}") for number in range(8)]
+def test_of_many_mirrors_the_one_that_is_refused_fails_alone(desk: Desk, orders: str) -> None:
+    names = [f"{orders}-{number}" for number in range(8)]
+    topics = [topic(name) for name in names]
     desk.apply(*topics, desk.mirror(dict.fromkeys(names, "mirroring")))
     desk.servers["east"].faults.add("refused", MIRROR, f"failover/{names[3]}/", status=400, message="not now")
     desk.declare(*topics, desk.mirror(dict.fromkeys(names, "failed-over")))
@@ -165,52 +165,52 @@ def test_of_many_mirrors_the_one_that_is_refused_fails_alone(desk: Desk) -> None
 
 
 def test_a_verb_whose_answer_was_lost_is_not_sent_again(desk: Desk, orders: str) -> None:
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
     desk.servers["east"].faults.add("lost", "POST", "mirrors:failover")
     del desk.servers["east"].requests[:]
-    desk.apply(topic("orders"), desk.mirror({orders: "failed-over"}))
+    desk.apply(topic(orders), desk.mirror({orders: "failed-over"}))
     sent = [path for _, _, path in desk.servers["east"].requests if "mirrors:failover" in path]
     assert len(sent) == 1
 
 
 def test_what_was_failed_over_by_hand_is_adopted(desk: Desk, orders: str) -> None:
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
     server = desk.servers["east"]
     server.mirrors.stop(server.links.rows[desk.link].mirrors[orders])
-    desk.apply(topic("orders"), desk.mirror({orders: "failed-over"}))
+    desk.apply(topic(orders), desk.mirror({orders: "failed-over"}))
 
 
 def test_options_of_a_link_are_changed_in_place_and_come_back_as_declared(desk: Desk, orders: str) -> None:
     groups = {"enabled": True, "filters": [{"name": "*"}], "interval": "10s"}
     rules = {"enabled": True, "filters": [{"resourceType": "topic", "operation": "read"}]}
-    creating = {"enabled": True, "filters": [{"name": own("auto"), "patternType": "prefixed"}]}
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}, consumerOffsetSync=groups, aclSync=rules))
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}, autoCreate=creating))
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
+    creating = {"enabled": True, "filters": [{"name": f"{orders}-auto", "patternType": "prefixed"}]}
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}, consumerOffsetSync=groups, aclSync=rules))
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}, autoCreate=creating))
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
 
 
 @pytest.mark.fact("F-C-206")
 def test_pausing_a_link_of_cloud_is_refused_at_plan(desk: Desk, orders: str) -> None:
-    (error,) = desk.errors(topic("orders"), desk.mirror({orders: "mirroring"}, paused=True))
+    (error,) = desk.errors(topic(orders), desk.mirror({orders: "mirroring"}, paused=True))
     assert "Confluent Cloud does not pause links" in error
 
 
 def test_mirrors_and_their_link_are_deleted(desk: Desk, orders: str) -> None:
-    desk.apply(topic("orders"), desk.mirror({orders: "mirroring"}))
-    desk.apply(topic("orders"), desk.mirror({}))
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic(orders), desk.mirror({}))
     assert desk.states() == {}
-    desk.apply(topic("orders"))
+    desk.apply(topic(orders))
     assert desk.link not in desk.servers["east"].links.rows
 
 
 def test_without_brokers_all_but_records_works(bench: Bench, confluent: Pair, orders: str) -> None:
-    desk = Desk(bench, confluent, bootstrapServers=None, security=None)
-    desk.write("west", document("Cluster", "west", _spec("west", confluent.source, {})))
-    desk.apply(topic("orders", 2), desk.mirror({orders: "mirroring"}))
-    desk.apply(topic("orders", 2), desk.mirror({orders: "promoted"}))
+    desk = Desk(bench, confluent, orders, bootstrapServers=None, security=None)
+    desk.write("west", document("Cluster", "west", _spec("west", confluent.source, {})))  # links read from brokers
+    desk.apply(topic(orders, 2), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic(orders, 2), desk.mirror({orders: "promoted"}))
 
 
-def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(bench: Bench, confluent: Pair) -> None:
-    desk = Desk(bench, confluent, clusterId="lkc-zzzzzz")
+def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(bench: Bench, confluent: Pair, orders: str) -> None:
+    desk = Desk(bench, confluent, orders, clusterId="lkc-zzzzzz")
     with pytest.raises(Exception, match=rf"lkc-zzzzzz.*{confluent.source.cluster_id}"):
         desk.bench.plan()
