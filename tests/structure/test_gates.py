@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 126_400,
-    "lines of the tests": 130_771,
+    "lines of the tests": 130_774,
     "actions made outside planning": 0,
     "methods of platforms": 58,
     "methods of platforms by jobs": 53,

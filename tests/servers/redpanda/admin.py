@@ -81,6 +81,9 @@ class Admin(HttpFront):
     def is_down(self, node: int) -> bool:
         return self.cluster.nodes[node - 1].down_until > time.monotonic()
 
+    def _add_fault(self, request: Request) -> None:
+        self.server.faults.add(**json.loads(request.body))
+
     def answer(self, method: str, target: str, authorization: str | None, body: bytes) -> Answer:
         login = base64.b64encode(f"{self.server.user}:{self.server.password}".encode()).decode()
         path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
@@ -133,7 +136,7 @@ class Admin(HttpFront):
             ("GET", "/v1/cloud_storage/lifecycle"): lambda _: {"markers": []},
             ("GET", "/v1/cloud_storage/status/([^/]+)/([0-9]+)"): self._read_storage,
             ("POST", f"{_LINKS}([A-Za-z]+)"): self._call_links,
-            ("POST", "/control/faults"): lambda request: server.faults.add(**json.loads(request.body)),
+            ("POST", "/control/faults"): self._add_fault,
             ("DELETE", "/control/faults"): lambda _: server.faults.clear(),
             ("POST", "/control/pace"): lambda request: vars(server.faults).update(json.loads(request.body)),
             ("POST", "/control/(advance|restart|lag)"): lambda request: getattr(server, request.part)(
