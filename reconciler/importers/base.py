@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple, get_args
 
 from reconciler.errors import UserError
+from reconciler.lifecycles import Role
 from reconciler.manifests import positions
 from reconciler.manifests.files import build_label, read_bounded
 from reconciler.manifests.positions import (
@@ -89,9 +90,40 @@ class ImportedCluster:
 
     name: str
     place: SourcePlace
-    bootstrap_servers: tuple[str, ...]
+    bootstrap_servers: tuple[str, ...] = ()
     cluster_id: str | None = None
     security: Mapping[str, str] = field(default_factory=dict)
+    connection: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the connection besides brokers and `security`."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedLink:
+    """A mirror link that another tool declares."""
+
+    name: str
+    place: SourcePlace
+    subject: str
+    cluster: str
+    """Name of the destination cluster in the other tool; `source` is that of the source cluster."""
+    source: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the link's `spec` except `source` and `mirrorTopics`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedMirror:
+    """A mirror topic that another tool declares."""
+
+    source: str
+    name: str
+    """Name on the destination; empty if the link's prefix and `source` form it."""
+    place: SourcePlace
+    subject: str
+    cluster: str
+    link: str
+    state: Role = "mirroring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +147,9 @@ class SourceReading:
     topics: list[ImportedTopic] = field(default_factory=list)
     rules: list[ImportedRule] = field(default_factory=list)
     clusters: list[ImportedCluster] = field(default_factory=list)
+    links: dict[tuple[str, str], ImportedLink] = field(default_factory=dict)
+    """Links by destination cluster and name."""
+    mirrors: list[ImportedMirror] = field(default_factory=list)
     platforms: dict[str, str] = field(default_factory=dict)
     """Platforms by cluster name, except Kafka."""
     lost: list[NotImported] = field(default_factory=list)
@@ -431,6 +466,8 @@ class TargetCluster:
     """Whether the platform has namespaces. If so, `separator` occurs only in names of the other tool."""
     provider: str = BROKERS_PROVIDER
     is_declared: bool = False
+    identity: tuple[str, ...] = ()
+    """What identifies the declared cluster, such as its id or brokers."""
     declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
 
     @property
@@ -545,7 +582,7 @@ def parse_operation(text: str) -> str | None:
 PASSWORD: Final = "${env:KAFKA_PASSWORD}"  # noqa: S105 - the reference, not a password
 CLIENT_SECRET: Final = "${env:KAFKA_CLIENT_SECRET}"  # noqa: S105 - a reference, too
 
-_SECRETS: Final = frozenset({"password", "clientSecret"})
+_SECRETS: Final = frozenset({"password", "clientSecret", "apiKey", "apiSecret"})
 _ODD: Final = re.compile(r"[^A-Za-z0-9]+")
 _MECHANISMS: Final[Mapping[str, str]] = {
     "plain": "PLAIN",
@@ -576,12 +613,12 @@ class SaslLogin:
     scope: str | None = None
 
 
-def name_secrets(security: Mapping[str, str], cluster: str) -> dict[str, str]:
+def name_secrets(fields: Mapping[str, str], cluster: str) -> dict[str, str]:
     """Insert the cluster's name into the environment variables of secrets."""
     if not cluster:
-        return dict(security)
-    own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
-    return {key: value.replace("KAFKA_", own, 1) if key in _SECRETS else value for key, value in security.items()}
+        return dict(fields)
+    own = f"_{_ODD.sub('_', cluster).upper()}_"
+    return {key: value.replace("_", own, 1) if key in _SECRETS else value for key, value in fields.items()}
 
 
 SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from reconciler.importers.base import (
     ImportedCluster,
+    ImportedLink,
+    ImportedMirror,
     ImportedRule,
     ImportedTopic,
     NotImported,
@@ -20,11 +22,13 @@ from reconciler.importers.base import (
     name_secrets,
 )
 from reconciler.manifests.models import translate_validation_error
-from reconciler.manifests.positions import format_path
+from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, check_principal
-from reconciler.resources.cluster import Cluster
+from reconciler.resources.address import cluster_address
+from reconciler.resources.cluster import FLAT_SEPARATOR, Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonicalize_value, explain_refused_value
 from reconciler.resources.kafka_configs import INTERNAL, TRANSIENT_CONFIGS, is_internal
+from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.redpanda_configs import WIRE_NAMES
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
@@ -33,6 +37,7 @@ _GONE: Final = {
     "message.format.version": "Kafka 4.0 removed it: brokers have one format of records",
     "message.downconversion.enable": "Kafka 4.0 removed it: brokers no longer convert messages",
 }
+_LIVE: Final = frozenset({"mirroring", "paused"})
 _NAMES_IN_FILES: Final = {theirs: ours for ours, theirs in WIRE_NAMES.items()}
 
 
@@ -199,12 +204,57 @@ def _build_rule(who: tuple[str, str, str], operations: Iterable[str]) -> dict[st
     return {"permission": permission, "principal": principal, "host": host, "operations": sorted(operations)}
 
 
+def compose_link(
+    imported: ImportedLink,
+    mirrors: Iterable[ImportedMirror],
+    targets: Mapping[str, TargetCluster],
+    lost: list[NotImported],
+) -> MirrorLink | None:
+    """Convert a link with its legal mirrors, or return `None` if the link is illegal; add the reasons to `lost`."""
+    prefix = imported.settings.get("prefix", "")
+    legal = [mirror for mirror in mirrors if _has_usual_name(mirror, prefix, lost)]
+    while True:
+        entries = [{"source": mirror.source, "state": mirror.state} for mirror in legal]
+        spec = {"source": targets[imported.source].name, **imported.settings, "mirrorTopics": entries}
+        content = {"metadata": {"name": imported.name, "cluster": targets[imported.cluster].name}, "spec": spec}
+        try:
+            return MirrorLink.model_validate(content)
+        except ValidationError as error:
+            complaints = list(translate_validation_error(error, MirrorLink, content))
+        refused = [_find_mirror(complaint.at, legal) for complaint in complaints]
+        for complaint, mirror in zip(complaints, refused, strict=True):
+            about, path = (mirror, "") if mirror is not None else (imported, format_path(complaint.at))
+            lost.append(NotImported(about.place, about.subject, path, complaint.message, complaint.hint))
+        if None in refused:
+            if legal:
+                lost.append(NotImported(imported.place, imported.subject, "", "its mirrors are left out with it"))
+            return None
+        legal = [mirror for mirror in legal if mirror not in refused]
+
+
+def _find_mirror(at: FieldPath, mirrors: Sequence[ImportedMirror]) -> ImportedMirror | None:
+    match at:
+        case ("spec", "mirrorTopics", int(position), *_):
+            return mirrors[position]
+        case _:
+            return None
+
+
+def _has_usual_name(mirror: ImportedMirror, prefix: str, lost: list[NotImported]) -> bool:
+    if mirror.name in {"", prefix + mirror.source}:
+        return True
+    why = f"it is named {mirror.name}, and its link makes {prefix + mirror.source} of {mirror.source}"
+    lost.append(NotImported(mirror.place, mirror.subject, "", why, "Check the prefix of the link."))
+    return False
+
+
 @dataclass(slots=True)
 class ClusterResources:
-    """Imported resources of one cluster: topics by name, and other access rules."""
+    """Imported resources of one cluster: topics by name, links with their places, and other access rules."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, SourcePlace] = field(default_factory=dict)
+    links: list[tuple[MirrorLink, ImportedLink]] = field(default_factory=list)
     bindings: Mapping[AccessBinding, SourcePlace] = field(default_factory=dict)
 
 
@@ -222,9 +272,13 @@ def compose_resources(reading: SourceReading, targets: Mapping[str, TargetCluste
     composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""
-        _add_cluster(cluster, targets[cluster.name], name_secrets(cluster.security, mark), composed)
+        _add_cluster(cluster, targets[cluster.name], mark, composed)
     for target in {target.name: target for target in targets.values()}.values():
         composed.flat[target.name] = _compose_cluster(reading, targets, target, composed.lost)
+    for mirror in reading.mirrors:
+        if (mirror.cluster, mirror.link) not in reading.links:
+            why = f"its link {mirror.link} is not in these files, so its source cluster is unknown"
+            composed.lost.append(NotImported(mirror.place, mirror.subject, "", why, "Write the MirrorLink by hand."))
     return composed
 
 
@@ -236,9 +290,20 @@ def _compose_cluster(
     rules = (rule for rule in reading.rules if targets[rule.cluster].name == target.name)
     permissions = split_rules(rules, named, lost)
     flat = ClusterResources(bindings=permissions.bindings)
+    for key, link in sorted(reading.links.items()):
+        if targets[link.cluster].name == target.name:
+            mirrors = (mirror for mirror in reading.mirrors if (mirror.cluster, mirror.link) == key)
+            composed = compose_link(link, mirrors, targets, lost)
+            flat.links += [(composed, link)] if composed is not None else []
+    copies = {mirror.name: mirror for link, _ in flat.links for mirror in link.mirrors() if mirror.state in _LIVE}
     for name, imported in sorted(named.items()):
         acls = permissions.topics.get(name, [])
-        topic = compose_topic(imported, target, acls, lost)
+        if name in copies:
+            why = f"it is a mirror of link {copies[name].link}, and its configs follow its source"
+            lost.append(NotImported(imported.place, f"topic {name}", "", why, is_expressible=False))
+            topic = None
+        else:
+            topic = compose_topic(imported, target, acls, lost)
         if topic is not None:
             flat.topics[name], flat.places[name] = topic, imported.place
         elif acls:
@@ -246,21 +311,28 @@ def _compose_cluster(
     return flat
 
 
-def _add_cluster(
-    imported: ImportedCluster, target: TargetCluster, security: Mapping[str, str], composed: ImportedResources
-) -> None:
-    if target.is_declared:
-        return
+def _add_cluster(imported: ImportedCluster, target: TargetCluster, mark: str, composed: ImportedResources) -> None:
     subject = f"cluster {imported.name or target.name}"
+    if target.is_declared:
+        _report_missing_properties(imported, target, composed.lost)
+        return
     if target.name in composed.clusters:
         composed.lost.append(NotImported(imported.place, subject, "", f"the cluster {target.name} is there already"))
         return
-    connection = {
+    connection: dict[str, Any] = {
+        **name_secrets(imported.connection, mark),
         "bootstrapServers": list(imported.bootstrap_servers),
-        "security": dict(security) or None,
-        "namespaceSeparator": target.separator,
     }
-    spec = {"provider": target.provider, "clusterId": imported.cluster_id, target.provider: connection}
+    if imported.security:
+        connection["security"] = name_secrets(imported.security, mark)
+    if target.separator != FLAT_SEPARATOR:
+        connection["namespaceSeparator"] = target.separator
+    spec = {
+        "provider": target.provider,
+        "clusterId": imported.cluster_id,
+        "properties": dict(imported.properties),
+        target.provider: connection,
+    }
     content = {"metadata": {"name": target.name}, "spec": spec}
     try:
         composed.clusters[target.name] = Cluster.model_validate(content)
@@ -269,3 +341,13 @@ def _add_cluster(
             NotImported(imported.place, subject, format_path(complaint.at), complaint.message, complaint.hint)
             for complaint in translate_validation_error(error, Cluster, content)
         ]
+
+
+def _report_missing_properties(imported: ImportedCluster, target: TargetCluster, lost: list[NotImported]) -> None:
+    declared = target.declared.get(cluster_address(target.name))
+    known = declared.resource.spec.properties if declared and isinstance(declared.resource, Cluster) else {}
+    source = declared.source if declared else ""
+    for key, value in sorted(imported.properties.items()):
+        if known.get(key) != value:
+            why = f"cluster/{target.name} is declared already, at {source}, without {key}: {value}"
+            lost.append(NotImported(imported.place, f"cluster {target.name}", key, why, "Add it to spec.properties."))

@@ -1,6 +1,6 @@
 """Import Terraform and OpenTofu states, or the output of `terraform show -json`.
 
-Only topics and access rules of the providers Mongey/kafka and redpanda-data/redpanda are imported. Configurations
+Resources of the providers Mongey/kafka, redpanda-data/redpanda and confluentinc/confluent are imported. Configurations
 (`*.tf`) are not evaluated.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from reconciler.errors import UserError
+from reconciler.importers import terraform_confluent
 from reconciler.importers.base import (
     NO_CLIENT_QUOTA,
     NO_CREDENTIALS,
@@ -34,7 +35,8 @@ STATE: Final = ".tfstate"
 _KAFKA_KINDS: Final = frozenset(
     {"kafka_topic", "kafka_acl", "kafka_quota", "kafka_quota_composite", "kafka_user_scram_credential"}
 )
-KINDS: Final = _KAFKA_KINDS | {"redpanda_topic", "redpanda_acl"}
+_CONFLUENT_KINDS: Final = terraform_confluent.KINDS | {"confluent_kafka_topic", "confluent_kafka_acl"}
+KINDS: Final = _KAFKA_KINDS | {"redpanda_topic", "redpanda_acl"} | _CONFLUENT_KINDS
 VERSION: Final = 4
 _MANAGED: Final = "managed"
 _DEPOSED: Final = "it is deposed: another one is in its place, and the next apply there deletes it"
@@ -72,6 +74,7 @@ def import_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: So
         label = build_label(file, cwd)
         if state := _import_state(read_text(file, cwd), label, reading):
             states.setdefault(state, label)
+    terraform_confluent.join_clusters(reading)
     if len(states) > 1:
         one, other, *_ = states.values()
         message = f"{one} and {other} are different states, and may describe different clusters"
@@ -122,7 +125,7 @@ def _import_instance(instance: _ResourceInstance, place: SourcePlace, reading: S
     elif attributes := at.read_mapping(instance.attributes_key):
         fields = Fields(attributes.content, reading, lambda _: place, subject=at.subject)
         _import_resource(instance.kind, fields, instance.cluster)
-    return True
+    return instance.kind != terraform_confluent.CLUSTER_DATA
 
 
 def _parse_state(raw: bytes, label: str) -> dict[str, Any]:
@@ -186,8 +189,9 @@ def _list_shown_instances(whole: Fields) -> Iterator[_ResourceInstance]:
 
 def _read_kind(resource: Fields) -> str | None:
     kind = str(resource.content.get("type"))
-    is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
-    return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None
+    if resource.content.get("mode", _MANAGED) != _MANAGED:
+        return terraform_confluent.CLUSTER_DATA if kind == terraform_confluent.CLUSTER else None
+    return kind if kind in KINDS or _LIKE.search(kind) else None
 
 
 def _parse_cluster(provider: str) -> str:
@@ -211,6 +215,14 @@ def _import_resource(kind: str, fields: Fields, cluster: str) -> None:
         case "redpanda_acl":
             fields.ignore_keys("allow_deletion")
             _import_rule(fields, _read_redpanda_cluster(fields), prefix="", pattern="resource_pattern_type")
+        case "confluent_kafka_topic":
+            cluster = terraform_confluent.read_cluster(fields)
+            _import_topic(fields, cluster, "partitions_count", name="topic_name")
+        case "confluent_kafka_acl":
+            cluster = terraform_confluent.read_cluster(fields)
+            _import_rule(fields, cluster, prefix="", pattern="pattern_type", permission="permission")
+        case _ if kind in terraform_confluent.KINDS:
+            terraform_confluent.import_resource(kind, fields)
         case "kafka_user_scram_credential":
             fields.report_inexpressible("", NO_CREDENTIALS)
             return
@@ -227,10 +239,16 @@ def _read_redpanda_cluster(fields: Fields) -> str:
 
 
 def _import_topic(
-    fields: Fields, cluster: str, partitions: str = "partitions", configs: str = "config", *, is_protected: bool = False
+    fields: Fields,
+    cluster: str,
+    partitions: str = "partitions",
+    configs: str = "config",
+    *,
+    name: str = "name",
+    is_protected: bool = False,
 ) -> None:
     topic = ImportedTopic(
-        name=fields.read_text("name") or "",
+        name=fields.read_text(name) or "",
         place=fields.place,
         cluster=cluster,
         partitions=fields.read_number(partitions),
@@ -241,13 +259,15 @@ def _import_topic(
     fields.reading.topics.append(topic)
 
 
-def _import_rule(fields: Fields, cluster: str, *, prefix: str, pattern: str) -> None:
+def _import_rule(
+    fields: Fields, cluster: str, *, prefix: str, pattern: str, permission: str = "permission_type"
+) -> None:
     SourceRule(
         resource=fields.read_text("resource_type"),
         name=fields.read_text("resource_name"),
         pattern=fields.read_text(pattern),
         principal=fields.read_text(f"{prefix}principal"),
-        permission=fields.read_text(f"{prefix}permission_type"),
+        permission=fields.read_text(f"{prefix}{permission}"),
         host=fields.read_text(f"{prefix}host"),
         operations=fields.read_texts(f"{prefix}operation"),
         cluster=cluster,

@@ -201,7 +201,7 @@ def build_spec(resource: Resource, inventory: Inventory) -> Iterator[tuple[str, 
             yield "encryption", resource.spec.encryption.to_json()
     elif isinstance(resource, MirrorLink):
         yield from _build_link_fields(resource)
-        mirrors = [
+        mirrors = [build_link_entry(mirror) for mirror in resource.mirrors()] or [
             dict(_build_mirror_fields(inventory, address)) for address in _list_declared_mirrors(resource, inventory)
         ]
         if mirrors:

@@ -57,6 +57,7 @@ class OmittedResource:
 _DURATIONS: Final = frozenset({"time"})
 _SIZES: Final = frozenset({"bytes", "segmentBytes"})
 _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties": {}}
+_USUAL_CONNECTION: Final[Mapping[str, Any]] = {"namespaceSeparator": ".", "bootstrapServers": []}
 
 
 def format_resource(resource: Resource, inventory: Inventory) -> str:
@@ -106,8 +107,9 @@ def _build_cluster_fields(cluster: Cluster) -> dict[str, Any]:
         if fields[key] == _DEFAULTS[key]:
             del fields[key]
     connection = fields.get(cluster.spec.provider, {})
-    if connection.get("namespaceSeparator") == ".":
-        del connection["namespaceSeparator"]
+    for key, usual in _USUAL_CONNECTION.items():
+        if connection.get(key) == usual:
+            del connection[key]
     return fields
 
 

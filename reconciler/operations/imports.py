@@ -15,6 +15,7 @@ from reconciler.importers.base import (
     YAML,
     Document,
     ImportedCluster,
+    ImportedLink,
     NotImported,
     SourcePlace,
     SourceReading,
@@ -50,6 +51,7 @@ from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR, Clust
 from reconciler.resources.configs import format_value
 from reconciler.resources.inventory import AccessControl, Capabilities, DeclaredResource, Resource
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
+from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
@@ -178,7 +180,8 @@ def factor_imported(
     """Arrange imported resources by cluster. `policies` exist."""
     gathered = FactoredImport()
     taken = dict(policies)
-    for target in {target.name: target for target in targets}.values():
+    by_name = {target.name: target for target in targets}
+    for target in by_name.values():
         contents = ClusterContents(
             cluster=target.name,
             resources=[*flat[target.name].topics.values(), *_list_namespaces(target)],
@@ -196,7 +199,37 @@ def factor_imported(
             if isinstance(resource, TieringPolicy):
                 taken[resource.metadata.name] = resource
         gathered.lost += _report_inexpressible(made, flat[target.name], target)
+    for name in by_name:
+        for link, imported in flat[name].links:
+            _add_link(gathered, link, imported, by_name)
     return gathered
+
+
+def _add_link(
+    gathered: FactoredImport, link: MirrorLink, imported: ImportedLink, targets: Mapping[str, TargetCluster]
+) -> None:
+    """Add a link with the names that its source topics have in the manifests."""
+    declared = targets[link.cluster].declared.get(link.address)
+    if declared is not None:
+        why = f"{link.address} is declared already, at {declared.source}"
+        gathered.lost.append(NotImported(imported.place, imported.subject, "", why, "Keep one of the two."))
+        return
+    source, entries = targets[link.spec.source], []
+    names = {
+        full_name_of(address).replace(":", source.separator): full_name_of(address)
+        for address in (*source.declared, *gathered.resources)
+        if kind_of(address) == "topic" and cluster_of(address) == source.name
+    }
+    for entry in link.spec.mirror_topics:
+        name = names.get(entry.source, entry.source)
+        if link.spec.prefix and ":" in name:
+            why = f"the link's prefix would stand after the namespace of {name}, and its mirror has it in front"
+            gathered.lost.append(NotImported(imported.place, imported.subject, entry.source, why, is_expressible=False))
+        else:
+            entries.append(entry.model_copy(update={"source": name}))
+    spec = link.spec.model_copy(update={"mirror_topics": tuple(entries)})
+    gathered.resources[link.address] = link.model_copy(update={"spec": spec})
+    gathered.places[link.address] = imported.place
 
 
 def _report_inexpressible(made: FactoredLayout, flat: ClusterResources, target: TargetCluster) -> Iterator[NotImported]:
@@ -348,6 +381,7 @@ def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[TargetCluster]:
                 has_namespaces=separator is None,
                 provider=cluster.spec.provider,
                 is_declared=True,
+                identity=cluster.spec.connection.build_identity(),
                 declared={
                     address: item
                     for address, item in loaded.desired.items()
@@ -359,7 +393,8 @@ def _list_declared_targets(loaded: LoadedWorkspace) -> Iterable[TargetCluster]:
 def _list_cluster_names(reading: SourceReading) -> list[str]:
     clusters = {cluster.name for cluster in reading.clusters}
     used = {topic.cluster for topic in reading.topics} | {rule.cluster for rule in reading.rules}
-    return sorted(clusters | used)
+    linked = {cluster for link in reading.links.values() for cluster in (link.cluster, link.source)}
+    return sorted(clusters | used | linked)
 
 
 def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]:
@@ -383,6 +418,8 @@ def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]
 def _match_cluster(theirs: str, around: TargetWorkspace, *, is_only: bool) -> str:
     if theirs in around.targets:
         return theirs
+    if same := next((target.name for target in around.targets.values() if theirs in target.identity), None):
+        return same
     real = [target.name for target in around.targets.values() if not target.has_namespaces]
     if is_only and len(real) == 1:
         return real[0]
@@ -554,8 +591,8 @@ def _parse_addresses(
 def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, TargetCluster]) -> None:
     missing = sorted({target.name for target in targets.values()} - composed.clusters.keys())
     for target in targets.values():
-        if target.provider != BROKERS_PROVIDER:
-            message = f"cluster {target.name} runs on {target.provider}, and import declares Kafka clusters only"
+        if target.name in missing and target.provider != BROKERS_PROVIDER:
+            message = f"cluster {target.name} runs on {target.provider}, and the files do not say how to connect to it"
             raise UserError(
                 message, hint="Declare it in a workspace and import there, without --init and --bootstrap-server."
             )

@@ -217,7 +217,7 @@ def test_what_terraform_is_about_to_delete_is_told_where_it_shows_it(tmp_path: P
 @pytest.mark.parametrize(
     ("more", "subject", "becomes"),
     [
-        ({"type": "confluent_kafka_topic"}, "confluent_kafka_topic.b", "unsaid"),
+        ({"type": "confluent_schema"}, "confluent_schema.b", "unsaid"),
         ({"type": "redpanda_user"}, "redpanda_user.b", "unsaid"),
         ({"instances": "x"}, "kafka_topic.b", "left out"),
         ({"instances": [{"attributes": None}]}, "kafka_topic.b", "left out"),
@@ -352,7 +352,9 @@ def test_each_address_of_redpandas_provider_is_a_cluster_that_import_does_not_de
     other = {**REDPANDA_TOPIC, "cluster_api_url": "https://api.west.example.com:443/"}
     state = redpanda_state(("redpanda_topic", REDPANDA_TOPIC), ("redpanda_topic", other))
     files_in(tmp_path, {"terraform.tfstate": state})
-    with pytest.raises(UserError, match=f"cluster {API} runs on redpanda, and import declares Kafka clusters only"):
+    with pytest.raises(
+        UserError, match=f"cluster {API} runs on redpanda, and the files do not say how to connect to it"
+    ):
         run(tmp_path, "terraform", bootstrap_servers=(f"{API}=a:1", "api.west.example.com=b:1"))
     assert not (tmp_path / "out").exists()
     found = run(tmp_path, "terraform", clusters=(f"{API}=east",))

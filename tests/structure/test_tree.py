@@ -57,6 +57,7 @@ OF_OTHER_TOOLS: Final = {
     "reconciler.importers.kafka_gitops",  # a section of its files
     "reconciler.importers.strimzi",  # a section of its files
     "reconciler.importers.terraform",  # a provider of its files
+    "reconciler.importers.terraform_confluent",  # the same
 }
 
 

@@ -147,7 +147,7 @@ def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, e
 
 def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
-    (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).mirrors
+    (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).rows
     assert (row.seen.name, row.seen.status.value, [each.behind for each in row.partitions]) == (orders, "ACTIVE", [0])
 
 
