@@ -109,7 +109,9 @@ def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situati
         _warn(sides, message, "Plan again with both clusters.", decision)
         return
     if topic_seen is not None and not _is_deleted(topic, topic_seen, situation):
-        hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
+        can_rename = "prefix" in situation.find_capabilities(mirror.cluster).mirrors.features
+        prefix = ", or give the link a prefix" if can_rename else ""
+        hint = f"Delete that topic first{prefix}: a mirror is never made over an existing topic."
         _refuse(sides, f"{topic} exists", _suggest_selection(topic, situation) or hint, decision)
         return
     _create_mirror(sides, mirror, situation, decision)
@@ -698,11 +700,15 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"
     if peer_seen is None or is_mirroring(peer_seen):
-        return f"To make it a topic again: reconciler mirror promote {address}"
+        return f"To make it a topic again: {_format_ending(address, situation)}"
     return (
         f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "
         f"mirrorTopics of {link_of(peer)}, with state reversed."
     )
+
+
+def _format_ending(mirror: Address, situation: Situation) -> str:
+    return f"reconciler mirror {situation.name_ending(mirror).replace(' ', '')} {mirror}"
 
 
 def _refuse_topic_and_mirror(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
@@ -722,7 +728,7 @@ def _refuse_unknown_mirror(sides: AddressView, seen: Observed, situation: Situat
     message = f"a mirror of that name was made by link/{sides.address.split('/')[1]}/{link}"
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
     if isinstance(mirror, MirrorTopic) and find_auto_created(mirror.cluster, mirror.name, situation) is None:
-        hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
+        hint = f"Make it a topic again ({_format_ending(mirror.address, situation)}), or remove the Topic."
     hint = _suggest_selection(as_mirror(sides.address), situation) or hint
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 

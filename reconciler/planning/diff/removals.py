@@ -282,7 +282,8 @@ class ContainerGuard:
                 return action
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
-            message = f"{list_first(inside, grouping='')} mirrors it: promote or remove the mirror first"
+            ending = self._situation.name_ending(inside[0])
+            message = f"{list_first(inside, grouping='')} mirrors it: {ending} or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
         if kind == "link" and not self._situation.request.options.is_destroy:
             self._refuse_link(action, inside)
@@ -312,7 +313,8 @@ class ContainerGuard:
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
         way = f"{format_required_option(left, self._situation.request.selection)}, and add " if left else ""
         message = f"it is no longer declared, but {list_first(mirrors, grouping='')} is not stopped"
-        hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
+        ending = self._situation.name_ending(mirrors[0])
+        hint = f"Declare the link again and {ending} its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
         if strange:
             hint = (
