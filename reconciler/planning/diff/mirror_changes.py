@@ -204,7 +204,7 @@ def _recreate_failed(
 def _follow_way(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
     match way:
         case RoleInProgress():
-            decision.waiting.append(UnfinishedTransition(way.address, way.state))
+            decision.waiting.append(_build_unfinished(way.address, way.state, situation))
         case RoleRefusal():
             _refuse(sides, way.message, way.hint, decision)
         case RoleDeferral():
@@ -484,14 +484,19 @@ def is_in_transition(seen: Observed) -> bool:
     return status is not None and "delete" not in MIRROR.list_legal_verbs(status)
 
 
-def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -> None:
+def _build_unfinished(mirror: Address, state: str, situation: Situation) -> UnfinishedTransition:
+    return UnfinishedTransition(mirror, state, is_by_cluster=situation.is_copied_by_cluster(mirror))
+
+
+def refuse_until_settled(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Reject the deletion of a mirror during a transition."""
-    decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
+    driver = "its cluster" if situation.is_copied_by_cluster(address) else "`reconciler run`"
+    decision.waiting.append(_build_unfinished(address, seen.state or "", situation))
     decision.refuse(
         address,
         None,
         f"its entry was removed while it is {seen.state}: it cannot be deleted in this state",
-        "Wait until it has ended (`reconciler run` continues it); or declare it again, failed-over.",
+        f"Wait until it has ended ({driver} continues it); or declare it again, failed-over.",
     )
 
 
@@ -525,7 +530,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
                 f"Let it take records again with: reconciler mirror failover {address}",
             )
         elif not {address, derive_peer(mirror).address} & reported:
-            decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
+            decision.waiting.append(_build_unfinished(address, seen.state or "", situation))
 
 
 def is_reversal_stuck(address: Address, situation: Situation) -> bool:
@@ -695,7 +700,8 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     if is_reversal_stuck(address, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {address}"
     if is_in_transition(seen):
-        return f"It is {seen.state}: reconciler run finishes that."
+        driver = "its cluster" if situation.is_copied_by_cluster(address) else "reconciler run"
+        return f"It is {seen.state}: {driver} finishes that."
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"

@@ -341,7 +341,10 @@ def _check_step(
         roles = situation.find_capabilities(cluster).mirrors.roles
         legal = describe_legal_verbs(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
-        hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
+        ending = (
+            "Its cluster finishes what is in progress." if situation.is_copied_by_cluster(address) else _IN_PROGRESS
+        )
+        hint = f"{hint} {ending}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
             hint = f"Resume its link first: reconciler link resume {address_of('link', cluster, link)}. {hint}"
         error.hint = hint

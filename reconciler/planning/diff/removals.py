@@ -188,7 +188,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         forget_kept_mirror(address, before, situation, decision)
     elif is_in_transition(before):
-        refuse_until_settled(address, before, decision)
+        refuse_until_settled(address, before, situation, decision)
     elif before.state == GOING:
         decision.waiting.append(UnfinishedTransition(address, GOING))
     elif before.state == MIGRATING:
