@@ -360,7 +360,7 @@ def _check_topic(
     if mirror.state in _COPYING_ROLES and topic in collector.places:
         where = findings.format_location(collector.places[topic], ("metadata", "name"))
         message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is managed by its link"
-        hint = "Remove the Topic, or let the entry be promoted or failed-over"
+        hint = "Remove the Topic, or let the entry be failed-over, or promoted where its platform can"
         findings.add_complaint(written[0], FieldProblem(message, hint, written[1]))
 
 

@@ -444,7 +444,10 @@ class DriftResult:
 
 def _build_sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
     message = f"it is unfinished ({waiting.state}): it accepts no records until that is finished"
-    return PlanFinding(waiting.address, None, message, "Finish it with: reconciler run --once --only mirror")
+    hint = "Finish it with: reconciler run --once --only mirror"
+    if waiting.is_by_cluster:
+        hint = f"Its cluster finishes it. How far it is: reconciler mirror describe {waiting.address}"
+    return PlanFinding(waiting.address, None, message, hint)
 
 
 def drift(

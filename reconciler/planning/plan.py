@@ -97,6 +97,8 @@ class UnfinishedTransition:
     state: str
     after: Address | None = None
     """The Mounting on another cluster that must first unmount the topic."""
+    is_by_cluster: bool = False
+    """Whether the cluster finishes it, without `reconciler run`. Not part of the JSON."""
 
     @property
     def rejects_writes(self) -> bool:

@@ -95,6 +95,17 @@ class Situation:
         """Return the capabilities of a trusted cluster."""
         return self.request.capabilities[cluster]
 
+    def is_copied_by_cluster(self, mirror: Address) -> bool:
+        """Return whether a mirror's cluster, instead of jobs, copies it."""
+        capabilities = self.request.capabilities.get(cluster_of(mirror) or "")
+        return capabilities is not None and not capabilities.mirrors.by_jobs
+
+    def name_ending(self, mirror: Address) -> str:
+        """Return what makes a mirror an ordinary topic: `promote`, or `fail over` if its cluster cannot promote."""
+        capabilities = self.request.capabilities.get(cluster_of(mirror) or "")
+        is_lacking = capabilities is not None and "promoted" not in capabilities.mirrors.roles
+        return "fail over" if is_lacking and self.is_copied_by_cluster(mirror) else "promote"
+
     def can_plan(self, address: Address) -> bool:
         """Return whether the plan may change an address: it is selected and its cluster is trusted."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)

@@ -448,7 +448,7 @@ class MirrorLinkSpec(Model):
         if mirror.state == "reversed" and self.mode != "bidirectional":
             yield FieldProblem(
                 f"a mirror of a {self.mode} link cannot be reversed",
-                hint="Make the link with `mode: bidirectional`, or link the other way",
+                hint="Link the other way, or, where the platform swaps roles, make the link with `mode: bidirectional`",
                 at=(*at, "state"),
             )
         yield from self._check_configs(mirror, at)

@@ -66,7 +66,10 @@ def _build_mirror_cells(row: MirrorRow) -> tuple[str, ...]:
 
 
 def _format_status(row: MirrorRow) -> str:
-    return f"{row.seen.status} (auto-created)" if row.seen.is_automatic else row.seen.status
+    seen = row.seen
+    code = seen.trouble.code if seen.status is MirrorStatus.SOURCE_UNAVAILABLE and seen.trouble is not None else None
+    notes = ", ".join(note for note in (code, "auto-created" if seen.is_automatic else None) if note)
+    return f"{seen.status} ({notes})" if notes else seen.status
 
 
 def _format_lag_cell(row: MirrorRow, lag: int | None) -> str:
@@ -104,6 +107,8 @@ def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
         yield "stopped by", seen.stopped_by
     if seen.operation is not None:
         yield "in progress", f"{seen.operation.verb}; {CONTINUE_COMMAND} continues it"
+    elif seen.status.startswith("PENDING_"):
+        yield "in progress", "its cluster finishes it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
     yield "commands", describe_legal_verbs(row.seen.status, row.legal) or "nothing"

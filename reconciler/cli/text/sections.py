@@ -97,14 +97,14 @@ def format_drift_change(finding: DriftFinding) -> str:
 
 
 def format_waiting(wait: UnfinishedTransition) -> str:
-    """Format an unfinished transition, and the command that completes it."""
+    """Format an unfinished transition, and what completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `apply` this one once `mount status` no longer lists that one"
     # Both clusters reject records during a reversal.
     shut = "takes no records until then, " if wait.rejects_writes else ""
     if wait.state == MIGRATING or kind_of(wait.address) == "mounting":
         return f"{wait.state.lower()}: how far it is, and what finishes it: reconciler mount status"
-    return f"{wait.state.lower()}: {shut}`run` finishes it"
+    return f"{wait.state.lower()}: {shut}{'its cluster' if wait.is_by_cluster else '`run`'} finishes it"
 
 
 def _build_action_row(action: Action, shown: dict[tuple[str, ...], str]) -> PlanRow:

@@ -117,10 +117,6 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
     return is_on and read_switches(SwitchReader(situation).now(action.address, seen)).write
 
 
-_LIVE_MIRROR_MESSAGE: Final = (
-    "it is a live mirror: to keep its topic declare it again, promoted or failed-over; else it is deleted with what it "
-    "holds"
-)
 _COPIED_MESSAGE: Final = (
     "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
@@ -301,7 +297,10 @@ def _guard_data_bearing(action: Action, situation: Situation) -> Block | None:
         return None
     message = "it may hold records that nothing brings back" if Reason.HOLDS_DATA in action.reasons else _EMPTY_MESSAGE
     if kind_of(action.address) == "mirror" and Reason.NO_LONGER_DECLARED in action.reasons:
-        message = _LIVE_MIRROR_MESSAGE
+        roles = "promoted or failed-over" if situation.name_ending(action.address) == "promote" else "failed-over"
+        message = (
+            f"it is a live mirror: to keep its topic declare it again, {roles}; else it is deleted with what it holds"
+        )
     if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
         message = _REPLICA_MESSAGE
     if Reason.MOVED in action.reasons:

@@ -382,7 +382,7 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
     mirror = as_mirror(get_mounted_topic(mounting))
     seen = situation.observed.get(mirror)
     if seen is not None:
-        yield f"{mirror} is a mirror: its records belong to its source", _suggest_promote(mirror)
+        yield f"{mirror} is a mirror: its records belong to its source", _suggest_ending(mirror, situation)
         return
     if mounting.address in situation.recorded or _is_awaiting_rename(mounting, situation):
         return
@@ -418,7 +418,7 @@ def _check_unmount(
     readers = [mirror for mirror in situation.mirrors_by_source.get(topic, ()) if _is_mirror_kept(mirror, situation)]
     if readers:
         some = ", ".join(readers)
-        yield f"{some} mirrors it, and would have no source", _suggest_promote(readers[0])
+        yield f"{some} mirrors it, and would have no source", _suggest_ending(readers[0], situation)
     if _is_protected(topic, situation):
         yield "it is protected, and unmounting takes it off the cluster", "Set protect: false on the Topic."
 
@@ -495,5 +495,5 @@ def _read_properties(cluster: str, situation: Situation) -> dict[str, str]:
     return dict(seen.resource.spec.properties) if seen is not None and isinstance(seen.resource, Cluster) else {}
 
 
-def _suggest_promote(mirror: Address) -> str:
-    return f"Promote or remove {mirror} first, and apply that."
+def _suggest_ending(mirror: Address, situation: Situation) -> str:
+    return f"{situation.name_ending(mirror).capitalize()} or remove {mirror} first, and apply that."

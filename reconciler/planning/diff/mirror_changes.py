@@ -109,7 +109,9 @@ def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situati
         _warn(sides, message, "Plan again with both clusters.", decision)
         return
     if topic_seen is not None and not _is_deleted(topic, topic_seen, situation):
-        hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
+        can_rename = "prefix" in situation.find_capabilities(mirror.cluster).mirrors.features
+        prefix = ", or give the link a prefix" if can_rename else ""
+        hint = f"Delete that topic first{prefix}: a mirror is never made over an existing topic."
         _refuse(sides, f"{topic} exists", _suggest_selection(topic, situation) or hint, decision)
         return
     _create_mirror(sides, mirror, situation, decision)
@@ -202,7 +204,7 @@ def _recreate_failed(
 def _follow_way(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
     match way:
         case RoleInProgress():
-            decision.waiting.append(UnfinishedTransition(way.address, way.state))
+            decision.waiting.append(_build_unfinished(way.address, way.state, situation))
         case RoleRefusal():
             _refuse(sides, way.message, way.hint, decision)
         case RoleDeferral():
@@ -482,14 +484,19 @@ def is_in_transition(seen: Observed) -> bool:
     return status is not None and "delete" not in MIRROR.list_legal_verbs(status)
 
 
-def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -> None:
+def _build_unfinished(mirror: Address, state: str, situation: Situation) -> UnfinishedTransition:
+    return UnfinishedTransition(mirror, state, is_by_cluster=situation.is_copied_by_cluster(mirror))
+
+
+def refuse_until_settled(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Reject the deletion of a mirror during a transition."""
-    decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
+    driver = "its cluster" if situation.is_copied_by_cluster(address) else "`reconciler run`"
+    decision.waiting.append(_build_unfinished(address, seen.state or "", situation))
     decision.refuse(
         address,
         None,
         f"its entry was removed while it is {seen.state}: it cannot be deleted in this state",
-        "Wait until it has ended (`reconciler run` continues it); or declare it again, failed-over.",
+        f"Wait until it has ended ({driver} continues it); or declare it again, failed-over.",
     )
 
 
@@ -523,7 +530,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
                 f"Let it take records again with: reconciler mirror failover {address}",
             )
         elif not {address, derive_peer(mirror).address} & reported:
-            decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
+            decision.waiting.append(_build_unfinished(address, seen.state or "", situation))
 
 
 def is_reversal_stuck(address: Address, situation: Situation) -> bool:
@@ -693,16 +700,21 @@ def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     if is_reversal_stuck(address, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {address}"
     if is_in_transition(seen):
-        return f"It is {seen.state}: reconciler run finishes that."
+        driver = "its cluster" if situation.is_copied_by_cluster(address) else "reconciler run"
+        return f"It is {seen.state}: {driver} finishes that."
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"
     if peer_seen is None or is_mirroring(peer_seen):
-        return f"To make it a topic again: reconciler mirror promote {address}"
+        return f"To make it a topic again: {_format_ending(address, situation)}"
     return (
         f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "
         f"mirrorTopics of {link_of(peer)}, with state reversed."
     )
+
+
+def _format_ending(mirror: Address, situation: Situation) -> str:
+    return f"reconciler mirror {situation.name_ending(mirror).replace(' ', '')} {mirror}"
 
 
 def _refuse_topic_and_mirror(sides: AddressView, entry: MirrorTopic, situation: Situation, decision: Decision) -> None:
@@ -722,7 +734,7 @@ def _refuse_unknown_mirror(sides: AddressView, seen: Observed, situation: Situat
     message = f"a mirror of that name was made by link/{sides.address.split('/')[1]}/{link}"
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
     if isinstance(mirror, MirrorTopic) and find_auto_created(mirror.cluster, mirror.name, situation) is None:
-        hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
+        hint = f"Make it a topic again ({_format_ending(mirror.address, situation)}), or remove the Topic."
     hint = _suggest_selection(as_mirror(sides.address), situation) or hint
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 

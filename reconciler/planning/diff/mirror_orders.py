@@ -309,14 +309,16 @@ def _no_mirror_error(address: Address, situation: Situation) -> UserError:
 def _check_platform(order: RoleOrder, situation: Situation) -> None:
     capabilities = situation.find_capabilities(cluster_of(order.mirror) or "")
     if order.verb in find_lacking_verbs(capabilities.mirrors.roles):
-        message, hint = describe_unsupported(capabilities, f"{order.verb} a mirror", "roles")
-        raise UserError(f"{order.mirror}: {message}", hint=hint)
+        message, _ = describe_unsupported(capabilities, f"{order.verb} a mirror", "roles")
+        raise UserError(
+            f"{order.mirror}: {message}", hint=f"To end the copying: reconciler mirror failover {order.mirror}"
+        )
     if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirrors.roles:
         return
     what = "restored" if order.verb == RESTORE else "reversed"
     platform = capabilities.platform.capitalize()
     message = f"{order.mirror} cannot be {what}: a {platform} cluster cannot make a topic read-only"
-    raise UserError(message, hint="Promote or fail over, and link the other way.")
+    raise UserError(message, hint=f"{situation.name_ending(order.mirror).capitalize()}, and link the other way.")
 
 
 def _check_legal(
@@ -339,7 +341,10 @@ def _check_step(
         roles = situation.find_capabilities(cluster).mirrors.roles
         legal = describe_legal_verbs(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
-        hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
+        ending = (
+            "Its cluster finishes what is in progress." if situation.is_copied_by_cluster(address) else _IN_PROGRESS
+        )
+        hint = f"{hint} {ending}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
             hint = f"Resume its link first: reconciler link resume {address_of('link', cluster, link)}. {hint}"
         error.hint = hint
@@ -498,7 +503,9 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
     if seen is None and any(
         at in observed or at in situation.request.hidden for at in (address, _to_topic_address(address))
     ):
-        hint = "A mirror needs an unused name: delete that topic first, or use a link with a prefix."
+        can_rename = "prefix" in situation.find_capabilities(cluster).mirrors.features
+        prefix = ", or use a link with a prefix" if can_rename else ""
+        hint = f"A mirror needs an unused name: delete that topic first{prefix}."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
     source = _check_source_name(order, spec.prefix)
     synced = SYNCED_BY_DEFAULT if spec.topic_config_sync is None else spec.topic_config_sync.include

@@ -99,7 +99,8 @@ def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str
         hint = "Choose another name with --to, or delete the existing topic first."
         return f"{topic} exists: The topic has already been created", hint
     if mirror in situation.observed:
-        hint = "Promote or delete the mirror first; its source can be unmounted where it is."
+        ending = situation.name_ending(mirror).capitalize()
+        hint = f"{ending} or delete the mirror first; its source can be unmounted where it is."
         return f"{mirror} is a mirror: its records belong to its source", hint
     if seen is None or seen.is_internal:
         return f"{topic} does not exist (Topic does not exists)", "See: reconciler topic list"
@@ -107,7 +108,7 @@ def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str
     if mirrors:
         return (
             f"{topic}: {mirrors[0]} mirrors it, and would have no source",
-            f"Promote or fail over {mirrors[0]} first.",
+            f"{situation.name_ending(mirrors[0]).capitalize()} {mirrors[0]} first.",
         )
     return None
 

@@ -110,6 +110,11 @@ def _predict_filled(before: Observed | None) -> Observed | None:
     return replace(before, resource=whole, topic=replace(before.topic, filled=None))
 
 
+def _suggest_ending(mirror: Address, situation: Situation) -> str:
+    ending = situation.name_ending(mirror).capitalize()
+    return f"{ending} or remove the mirror first, then move the topic and mirror it again."
+
+
 def _refuse_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> bool:
     refusal: tuple[str, str] | None = None
     if seen.state == GOING:
@@ -117,7 +122,7 @@ def _refuse_copy(sides: AddressView, old: Address, seen: Observed, situation: Si
     elif mirrors := situation.mirrors_by_source.get(old):
         refusal = (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
-            "Promote or remove the mirror first, then move the topic and mirror it again.",
+            _suggest_ending(mirrors[0], situation),
         )
     if refusal is not None:
         decision.refuse(sides.address, sides.wanted.source, *refusal)
@@ -339,7 +344,7 @@ def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> I
     elif mirrors := situation.mirrors_by_source.get(old):
         yield (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
-            "Promote or remove the mirror first, then move the topic and mirror it again.",
+            _suggest_ending(mirrors[0], situation),
         )
 
 

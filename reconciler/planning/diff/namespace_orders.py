@@ -241,14 +241,17 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     except ValueError as error:
         return f"{name!r} is {error}", "Example: shop:eu:orders."
     if not isinstance(observed[old].resource, Topic):
-        return f"{old} gets its name from its link", "Promote it first, then move the topic."
+        return (
+            f"{old} gets its name from its link",
+            f"{situation.name_ending(old).capitalize()} it first, then move the topic.",
+        )
     taken = next((kind for kind in ("topic", "mirror") if address_of(kind, cluster, name) in observed), None)
     if taken is not None:
         return f"{address_of('topic', cluster, name)} exists", "Name the topics to be moved: --topic"
     mirrors = find_followers(old, situation)
     if mirrors:
         message = f"{mirrors[0]} mirrors {old}, and a mirror never changes its source"
-        return message, "Promote or remove the mirror first."
+        return message, f"{situation.name_ending(mirrors[0]).capitalize()} or remove the mirror first."
     return situation.explain_foreign_owner(old)
 
 

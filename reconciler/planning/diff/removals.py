@@ -188,7 +188,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         forget_kept_mirror(address, before, situation, decision)
     elif is_in_transition(before):
-        refuse_until_settled(address, before, decision)
+        refuse_until_settled(address, before, situation, decision)
     elif before.state == GOING:
         decision.waiting.append(UnfinishedTransition(address, GOING))
     elif before.state == MIGRATING:
@@ -282,7 +282,8 @@ class ContainerGuard:
                 return action
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
-            message = f"{list_first(inside, grouping='')} mirrors it: promote or remove the mirror first"
+            ending = self._situation.name_ending(inside[0])
+            message = f"{list_first(inside, grouping='')} mirrors it: {ending} or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
         if kind == "link" and not self._situation.request.options.is_destroy:
             self._refuse_link(action, inside)
@@ -312,7 +313,8 @@ class ContainerGuard:
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
         way = f"{format_required_option(left, self._situation.request.selection)}, and add " if left else ""
         message = f"it is no longer declared, but {list_first(mirrors, grouping='')} is not stopped"
-        hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
+        ending = self._situation.name_ending(mirrors[0])
+        hint = f"Declare the link again and {ending} its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
         if strange:
             hint = (

@@ -168,7 +168,7 @@ def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situatio
     if not isinstance(mirror, MirrorTopic):
         return None
     if order.partitions is not None:
-        hint = "Add them to its source; a promoted one is declared as a topic first."
+        hint = "Add them to its source; a stopped one is declared as a topic first."
         return f"mirror {mirror.name} has the partitions of its source", hint
     if before.state == STOPPED:
         return None

@@ -138,7 +138,7 @@ class _Resolver:
                     mirror.address,
                     declared,
                     f"{mirror.address} is declared twice: {self._wanted[mirror.address].source} names it too",
-                    "A topic is mirrored by one link; give one of the links a prefix.",
+                    "Remove it from one of the links, or give one of them a prefix.",
                 )
             self._wanted[mirror.address] = WantedResource(mirror, declared.source, marks=(mark,))
 

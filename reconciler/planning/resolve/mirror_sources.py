@@ -413,7 +413,10 @@ def _find_way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation)
 
 def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
     if not is_two_way(mirror, situation):
-        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
+        way = _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _assess_stopped(mirror))
+        if isinstance(way, RoleRefusal) and "reversed" not in situation.find_capabilities(mirror.cluster).mirrors.roles:
+            return replace(way, hint=f"Delete it and mirror again: reconciler topic delete {as_topic(mirror)}")
+        return way
     if mirror.source_cluster not in situation.trusted:
         return RoleDeferral(
             f"it is STOPPED, and it is unknown whether its source mirrors it: cluster {mirror.source_cluster} "
@@ -543,11 +546,15 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     if not capabilities.links:
         return  # `check_link` rejects the link.
     if mirror.state not in capabilities.mirrors.roles:
-        message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}", "roles")
+        message, _ = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}", "roles")
+        hint = f"Declare one of: {', '.join(sorted(capabilities.mirrors.roles))}."
         if mirror.state == "reversed":
+            ending = "promote it" if situation.name_ending(mirror.address) == "promote" else "fail it over"
+            has_prefix = "prefix" in capabilities.mirrors.features
+            name = "a name of its own" if has_prefix else "its name, once that is free there"
             hint = (
-                f"To swap roles promote it, let its users write here, and declare a MirrorLink on cluster "
-                f"{mirror.source_cluster} with source: {mirror.cluster} that mirrors it back under a name of its own."
+                f"To swap roles {ending}, let its users write here, and declare a MirrorLink on cluster "
+                f"{mirror.source_cluster} with source: {mirror.cluster} that mirrors it back under {name}."
             )
         yield message, hint
         return

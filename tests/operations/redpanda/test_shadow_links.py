@@ -17,6 +17,9 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import AdminClient as Brokers
 
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.mirrors_text import format_mirror_details, format_mirrors
+from reconciler.cli.text.sections import format_waiting
 from reconciler.errors import UserError
 from reconciler.operations.mirrors.link_orders import order_links, parse_link_changes
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
@@ -32,6 +35,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.contracts.names import own
 from tests.operations.redpanda.test_redpanda import Desk, desk_on, document, ids, read_topics
+from tests.operations.test_drift import look
 from tests.servers.brokers import list_rules
 from tests.servers.emulation.faults import LINK
 from tests.servers.redpandaexternal import EXTERNAL
@@ -258,8 +262,23 @@ def test_what_tasks_report_is_shown_and_an_unknown_task_or_state_is_told(pair: P
     ]
     pair.desk.server.faults.clear()
     pair.desk.server.faults.add("state", "POST", "ListShadowLinks", message="SHADOW_TOPIC_STATE_RESTING", times=2)
-    (seen,) = list_mirrors(reach, ["west"]).rows
+    listed = list_mirrors(reach, ["west"])
+    (seen,) = listed.rows
     assert (seen.seen.status, seen.seen.trouble and seen.seen.trouble.code) == ("SOURCE_UNAVAILABLE", "RESTING")
+    for lines in (format_mirrors(listed), format_mirror_details([seen])):
+        assert "SOURCE_UNAVAILABLE (RESTING)" in to_plain_text(lines)
+
+
+@pytest.mark.emulated("delays a failover")
+def test_a_failover_in_progress_is_left_to_the_cluster_that_finishes_it(pair: Pair) -> None:
+    pair.mirror(pair.orders)
+    pair.desk.server.faults.add("slow", LINK, f"failover/{pair.orders}/", seconds=60)
+    pair.call("FailOver", name=pair.link, shadowTopicName=pair.orders)
+    (waiting,) = pair.desk.bench.plan().plan.waiting
+    assert any("Its cluster finishes it" in each.hint for each in look(pair.desk.bench).warnings)
+    assert format_waiting(waiting) == "pending_stopped: takes no records until then, its cluster finishes it"
+    (seen,) = list_mirrors(SiteOptions(invocation=pair.desk.bench.invocation, select=Select()), ["west"]).rows
+    assert "in progress: its cluster finishes it" in to_plain_text(format_mirror_details([seen]))
 
 
 @pytest.mark.emulated("injects a fault")
