@@ -57,7 +57,7 @@ class Shown:
     @property
     def platform(self) -> str:
         *folders, name = Path(self.file).parts
-        brokers = ("kafka", "redpanda")
+        brokers = ("kafka", "redpanda", "confluent")
         return next((one for one in brokers if one in folders or name.startswith(f"{one}_")), "embedded")
 
 

@@ -226,9 +226,6 @@ def _notes(kind: str) -> str:
     ]
     if kind == "TieringPolicy":
         said += [(f"spec.{'.'.join(path)}", f"Refused: `{what}`. {_capital(why)}.") for path, what, why in _unsayable()]
-    if kind == "Cluster":
-        said += [("spec.redpanda", "The manifest is checked; this version cannot connect to Redpanda.")]
-        said += [("spec.confluent", "The manifest is checked; this version cannot connect to Confluent Cloud.")]
     if not said:
         return "\nEvery field holds on embedded clusters and on Apache Kafka.\n" if kind != "Workspace" else ""
     rows = [(f"`{path}`", text) for path, text in said]

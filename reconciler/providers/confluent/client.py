@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -18,7 +17,7 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.providers.brokers.security import Tls, build_admin_settings
+from reconciler.providers.brokers.security import Tls, build_token_source
 from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin
 from reconciler.providers.secrets import resolve_secret
 from reconciler.runtime.retry import Backoff, Tries
@@ -39,7 +38,6 @@ _TRANSIENT: Final = ("Unable to resolve cluster link information", "does not hav
 """Messages after a link's creation that pass by themselves (confluent.md, F-C-205)."""
 _ANSWER_MAX: Final = 512 << 20
 """Limit of the configs of all topics: about 10 KB for each."""
-_ROOT: Final = re.compile(r"(?:/kafka)?/v3/?$")
 _LOGIN_HINT: Final = "Check {} of the Cluster, and that it is a login of this cluster, not of Confluent Cloud itself."
 
 
@@ -50,13 +48,11 @@ class RestClient:
         """Open no connection; the first request resolves the secrets."""
         connection = cast("ConfluentConnection", declared.spec.connection)
         self.name, self.cluster_id = declared.metadata.name, connection.cluster_id
-        endpoint = connection.rest_endpoint.rstrip("/")
-        found = _ROOT.search(endpoint)
-        default = "/kafka/v3" if connection.type == "cloud" else "/v3"
-        self._base = f"{found[0] if found else default}/clusters/{quote(self.cluster_id, safe='')}"
+        path = connection.rest_path or "/kafka/v3"
+        self._base = f"{path}/clusters/{quote(self.cluster_id, safe='')}"
         self._api = HttpApi(
             f"cluster {self.name}: REST API",
-            [endpoint[: found.start()] if found else endpoint],
+            [connection.rest_origin],
             "restEndpoint",
             connection.rest_timeout / 1000,
             _make_login(declared, connection, edge),
@@ -188,11 +184,9 @@ def _make_login(declared: Cluster, connection: ConfluentConnection, edge: Edge) 
     elif rest is not None and rest.username is not None and rest.password is not None:
         user, password, field = rest.username, rest.password, "rest.username and rest.password"
         headers = lambda: basic(user, password)  # noqa: E731
-    elif rest is None and security is not None and security.mechanism == "OAUTHBEARER":
+    elif connection.sends_oauth_token:
         field = "security"
-        headers = lambda: {  # noqa: E731
-            "Authorization": f"Bearer {build_admin_settings(declared, edge)['tokens'].get_token()}"
-        }
+        headers = lambda: {"Authorization": f"Bearer {build_token_source(declared, edge).get_token()}"}  # noqa: E731
     login = rest or security
 
     def build_context() -> ssl.SSLContext:

@@ -146,8 +146,8 @@ class LinkBatch:
     def _create_link(self, link: MirrorLink) -> str:
         name, options = link.metadata.name, self.site.reader.options
         body = options.build(link.spec)
-        found = self.site.reader.find_link(name)
-        if found is None:
+        existing = self.site.reader.find_link(name)
+        if existing is None:
             try:
                 self.may_go_on()
                 doing = f"create link {name}"
@@ -155,12 +155,12 @@ class LinkBatch:
             except UnansweredError:
                 if self.site.reader.find_link(name) is None:
                     raise
-            found = self._wait_for_link(name)
-        declared = to_declared_link(name, self.site.cluster, self.site.reader.build_entry(found))
+            existing = self._wait_for_link(name)
+        declared = to_declared_link(name, self.site.cluster, self.site.reader.build_entry(existing))
         if options.build_configs(declared.spec) != options.build_configs(link.spec):
             message = f"link {name} exists, and differs from what was to be created"
             raise UserError(message, hint="It was created after the plan: plan again.")
-        return found.id
+        return existing.id
 
     def _wait_for_link(self, name: str) -> ClusterLink:
         tries = Tries(POLLS, within_s=_STALLED_S)

@@ -103,4 +103,4 @@ class ConfluentProvider(BrokersProvider):
         reader = LinkReader(
             self._rest, LinkOptions(name, self._naming, self._edge), mirrors, self._rest_kafka.has_brokers
         )
-        return ConfluentSite(**vars(self._open_site()), entries=reader, reader=reader)
+        return ConfluentSite(**vars(self._open_site()), read_entries=reader.read_entries, reader=reader)

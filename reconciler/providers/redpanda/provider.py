@@ -130,7 +130,7 @@ class RedpandaProvider(BrokersProvider):
             if kind_of(address) == "mirror" and cluster_of(address) == name
         }
         reader = ShadowReader(self._admin, LinkOptions(name, self._naming, mirrors, self._edge))
-        return ShadowSite(**vars(self._open_site()), entries=reader, reader=reader)
+        return ShadowSite(**vars(self._open_site()), read_entries=reader.read_entries, reader=reader)
 
     @property
     def links(self) -> Links:

@@ -9,11 +9,15 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from reconciler.errors import ReconcilerError
 from reconciler.operations.mirrors.mirror_views import list_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
+from reconciler.providers.confluent import mirrors
 from tests.operations.redpanda.test_redpanda import ids
 from tests.servers.confluent.mirrors import MIRROR
+from tests.servers.emulation.faults import ALWAYS
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -148,7 +152,7 @@ def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, e
 def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
     (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).rows
-    assert (row.seen.name, row.seen.status.value, [each.behind for each in row.partitions]) == (orders, "ACTIVE", [0])
+    assert (row.seen.name, row.seen.status.value, [each.lag for each in row.partitions]) == (orders, "ACTIVE", [0])
 
 
 @pytest.mark.fact("F-C-202")
@@ -210,7 +214,70 @@ def test_without_brokers_all_but_records_works(bench: Bench, confluent: Pair, or
     desk.apply(topic(orders, 2), desk.mirror({orders: "promoted"}))
 
 
-def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(bench: Bench, confluent: Pair, orders: str) -> None:
+def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(
+    bench: Bench, confluent: Pair, orders: str
+) -> None:
     desk = Desk(bench, confluent, orders, clusterId="lkc-zzzzzz")
-    with pytest.raises(Exception, match=rf"lkc-zzzzzz.*{confluent.source.cluster_id}"):
+    with pytest.raises(ReconcilerError, match=rf"lkc-zzzzzz.*{confluent.source.cluster_id}"):
         desk.bench.plan()
+
+
+@pytest.mark.fact("F-C-204")
+def test_a_success_without_a_body_is_a_success(desk: Desk, orders: str) -> None:
+    desk.servers["east"].faults.add("empty", "POST", "/links", times=2, status=200)
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+
+
+@pytest.mark.fact("F-C-205")
+def test_what_passes_after_the_creation_of_a_link_is_asked_again(desk: Desk, orders: str) -> None:
+    desk.servers["east"].settle_seconds = 1.0
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+
+
+@pytest.mark.fact("F-C-209")
+def test_a_state_that_is_unknown_here_is_told_and_stops_no_plan(desk: Desk, orders: str) -> None:
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    desk.servers["east"].mirrors.set_state(desk.link, orders, "NEW_STATE")
+    assert ids(desk.bench.plan()) == []
+    (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).rows
+    assert row.seen.trouble is not None
+    assert row.seen.trouble.code == "NEW_STATE"
+
+
+@pytest.mark.parametrize(("header", "is_json"), [("Retry-After", False), ("X-RateLimit-Reset", True), ("", False)])
+def test_a_limit_of_requests_slows_down_and_loses_nothing(
+    desk: Desk, orders: str, header: str, *, is_json: bool
+) -> None:
+    server = desk.servers["east"]
+    server.rate, server.rate_header, server.rate_is_json = 5, header, is_json
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+
+
+@pytest.mark.parametrize("mode", ["bidirectional", "source"])
+def test_modes_that_this_version_lacks_are_refused_at_plan(desk: Desk, orders: str, mode: str) -> None:
+    errors = desk.errors(topic(orders), desk.mirror({orders: "mirroring"}, mode=mode))
+    assert any(mode in error for error in errors), errors
+
+
+def test_a_promotion_that_hangs_tells_what_confluent_reports(
+    desk: Desk, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirrors, "_STALLED_S", 1.0)
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    why = {"code": "AUTHENTICATION_ERROR", "message": "the login was taken away"}
+    fault = desk.servers["east"].faults.add("hangs", MIRROR, f"{orders}/PENDING_STOPPED/", times=ALWAYS, **why)
+    desk.declare(topic(orders), desk.mirror({orders: "promoted"}))
+    (message,) = desk.fail()
+    assert "PENDING_STOPPED: AUTHENTICATION_ERROR: the login was taken away" in message
+    fault.end()
+    until(lambda: desk.states() == {orders: "STOPPED"}, desk.states)
+    desk.apply(topic(orders), desk.mirror({orders: "promoted"}))
+
+
+def test_a_wrong_secret_is_told_once_by_its_field(desk: Desk) -> None:
+    desk.servers["west"].keys.clear()
+    with pytest.raises(ReconcilerError) as error:
+        desk.bench.plan()
+    assert error.value.message.count("refuses the login (401)") == 1
+    assert "apiKey and apiSecret" in (error.value.hint or "")
+    assert desk.servers["west"].secret not in str(error.value)

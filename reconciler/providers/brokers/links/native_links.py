@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from reconciler.errors import NotFoundError
 from reconciler.providers.brokers.links.link_site import LinkSite
@@ -19,23 +19,16 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import ObservedLink, ObservedMirror, Position
 
 
-class EntryReader(Protocol):
-    """Reads a platform's links and mirrors."""
-
-    def read_entries(self, topics: Mapping[str, TopicMetadata]) -> Entries:
-        """Return links and mirrors as the ledger stores them. `topics`: those of the brokers, by name."""
-        ...
-
-
 @dataclass(frozen=True)
 class NativeSite(LinkSite):
     """Cluster whose links the platform copies."""
 
-    entries: EntryReader
+    read_entries: Callable[[Mapping[str, TopicMetadata]], Entries]
+    """Returns links and mirrors as the ledger stores them, for the brokers' topics by name."""
 
     def read_states(self) -> LinkStates:
         """Return links, and mirrors with existing topics."""
-        return parse_states(self.entries.read_entries(self.read_topics()))
+        return parse_states(self.read_entries(self.read_topics()))
 
 
 @dataclass(frozen=True, slots=True)
