@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import UserError
-
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Edge, Provider
     from reconciler.providers.redpanda.bucket import ClusterRecovery
@@ -16,12 +14,8 @@ if TYPE_CHECKING:
 
 
 def open_provider(cluster: Cluster, edge: Edge) -> Provider:
-    """Return a cluster's provider without reading it. Reject unknown platforms."""
-    platform = cluster.spec.provider
-    if platform not in PLATFORMS:
-        message = f"cluster {cluster.metadata.name}: this version does not drive {platform} clusters"
-        raise UserError(message, hint="Use an embedded cluster, or leave this one out with --exclude.")
-    return PLATFORMS[platform](cluster, edge)
+    """Return a cluster's provider without reading it."""
+    return PLATFORMS[cluster.spec.provider](cluster, edge)
 
 
 def open_recovery(cluster: Cluster, edge: Edge) -> ClusterRecovery | None:

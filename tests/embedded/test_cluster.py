@@ -161,18 +161,6 @@ def test_another_cluster_in_the_same_place_is_seen_as_another(tmp_path: Path) ->
     assert {address: found.incarnation for address, found in seen.items()} == {west.address: "another"}
 
 
-def test_a_platform_of_later_versions_is_said_to_be_that(tmp_path: Path) -> None:
-    connection = {
-        "restEndpoint": "https://pkc.example",
-        "clusterId": "lkc-1",
-        "apiKey": "${env:KEY}",
-        "apiSecret": "${env:SECRET}",
-    }
-    with pytest.raises(UserError, match="does not drive confluent clusters") as error:
-        open_provider(declared("", provider="confluent", confluent=connection), edge(tmp_path))
-    assert "embedded" in error.value.hint
-
-
 def test_planning_against_a_cluster_loads_neither_arrow_nor_spark(tmp_path: Path) -> None:
     program = f"""
 import sys
