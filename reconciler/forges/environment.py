@@ -16,6 +16,8 @@ from reconciler.errors import UsageError, UserError
 from reconciler.forges.protocol import Forge, ForgeSettings, Kind
 from reconciler.runtime.text import list_first
 
+# ruff: noqa: PLC0415 - a pipeline has one forge
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
@@ -78,15 +80,15 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
     settings = read_forge_settings(environ, request, tool)
     match settings.kind:
         case "github":
-            from reconciler.forges.github import GitHub  # noqa: PLC0415 - lazy import: slow
+            from reconciler.forges.github import GitHub
 
             return GitHub(settings, now_ms)
         case "gitlab":
-            from reconciler.forges.gitlab import GitLab  # noqa: PLC0415 - lazy import
+            from reconciler.forges.gitlab import GitLab
 
             return GitLab(settings, now_ms)
         case "gitea":
-            from reconciler.forges.gitea import Gitea  # noqa: PLC0415 - lazy import
+            from reconciler.forges.gitea import Gitea
 
             return Gitea(settings, now_ms)
 

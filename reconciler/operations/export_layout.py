@@ -57,7 +57,6 @@ class OmittedResource:
 _DURATIONS: Final = frozenset({"time"})
 _SIZES: Final = frozenset({"bytes", "segmentBytes"})
 _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties": {}}
-_USUAL_CONNECTION: Final[Mapping[str, Any]] = {"namespaceSeparator": ".", "bootstrapServers": []}
 
 
 def format_resource(resource: Resource, inventory: Inventory) -> str:
@@ -106,11 +105,9 @@ def _build_cluster_fields(cluster: Cluster) -> dict[str, Any]:
     for key in _DEFAULTS.keys() & fields.keys():
         if fields[key] == _DEFAULTS[key]:
             del fields[key]
-    connection = fields.get(cluster.spec.provider, {})
-    for key, usual in _USUAL_CONNECTION.items():
-        if connection.get(key) == usual:
-            del connection[key]
-    return fields
+    named = cluster.spec.connection.model_dump(mode="json", exclude_defaults=True).keys()
+    connection = fields[cluster.spec.provider]
+    return {**fields, cluster.spec.provider: {key: value for key, value in connection.items() if key in named}}
 
 
 Configs: TypeAlias = dict[str, str]

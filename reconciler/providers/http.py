@@ -6,6 +6,7 @@ Redirects are followed to declared addresses only.
 
 from __future__ import annotations
 
+import base64
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,16 @@ class HttpLogin:
     def context(self) -> ssl.SSLContext:
         """TLS context for https addresses."""
         return self.build_context()
+
+
+def build_basic_header(user: str, password: str) -> dict[str, str]:
+    """Return the header of a login by user and password."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def build_bearer_header(token: str) -> dict[str, str]:
+    """Return the header of a login by token."""
+    return {"Authorization": f"Bearer {token}"}
 
 
 @dataclass(slots=True)

@@ -183,6 +183,9 @@ _CONFIGS_AT_ONCE: Final = 5_000
 class KafkaClient:
     """Connection to a cluster, opened on first use. Thread-safe."""
 
+    has_brokers = True
+    """Whether brokers are declared, which records, groups and offsets need."""
+
     def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]], dialect: Dialect = KAFKA) -> None:
         self.name, self.dialect, self._settings = name, dialect, settings
         self._admin: Any = None

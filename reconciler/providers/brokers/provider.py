@@ -279,9 +279,6 @@ class _LedgerContents:
 class BrokersProvider(ABC):
     """Provider of one cluster."""
 
-    _has_records = True
-    """Whether records, and so the ledger, can be read."""
-
     def __init__(self, declared: Cluster, edge: Edge, client: KafkaClient) -> None:
         self._declared, self._edge, self._client = declared, edge, client
         self._look = ClusterFacts(self._client)
@@ -320,8 +317,7 @@ class BrokersProvider(ABC):
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.read_topics()
-        is_there = LEDGER in topics and self._has_records
-        ledger = self._read_ledger(topics, configs) if is_there else _LedgerContents()
+        ledger = self._read_ledger(topics, configs)
         native = self._read_native_links(topics)
         links, sealed, filled = {**ledger.links, **native}, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
@@ -625,7 +621,7 @@ class BrokersProvider(ABC):
         from reconciler.providers.brokers.links.link_site import create_ledger_topic
         from reconciler.providers.brokers.security import build_record_settings
 
-        settings = build_record_settings(self._declared, self._edge) if self._has_records else {}
+        settings = build_record_settings(self._declared, self._edge) if self._client.has_brokers else {}
         return Ledger(
             settings, self._client.name, lambda: create_ledger_topic(self._client), lambda: needs_ledger(self._known)
         )
@@ -642,7 +638,7 @@ class BrokersProvider(ABC):
 
     def _read_visible_ledger(self) -> Entries | None:
         """Return the ledger's entries; `None` if they cannot be read and no link is known."""
-        if not self._has_records:
+        if not self._client.has_brokers:
             return None
         try:
             return self._ledger.read()
@@ -654,6 +650,10 @@ class BrokersProvider(ABC):
     def _read_ledger(
         self, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
     ) -> _LedgerContents:
+        if not self._client.has_brokers:
+            return _LedgerContents(owners=Owners(unsupported_reason="they need bootstrapServers of the Cluster"))
+        if LEDGER not in topics:
+            return _LedgerContents()
         from reconciler.providers.brokers.ledger import OWNER, STATES, WORKSPACE
         from reconciler.providers.brokers.mount_ledger import (
             FILLED,

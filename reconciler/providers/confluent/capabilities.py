@@ -10,7 +10,7 @@ from reconciler.planning.fields import ALL_LINK_FEATURES, CONFIGS, KEEP_DIVERGED
 from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.translate import Dialect
 from reconciler.resources.acls import OPERATIONS
-from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
+from reconciler.resources.inventory import NATIVE_LINKS, AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, build_kafka_catalog
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import ConfigState
     from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
     from reconciler.providers.confluent.kinds import ClusterKind
-    from reconciler.resources.cluster import ConfluentConnection
 
 DIALECT: Final = Dialect(
     "confluent",
@@ -47,15 +46,12 @@ _CONFLUENT: Final = Capabilities(
 """The same for all kinds and versions."""
 
 
-def read_capabilities(
-    client: RestKafkaClient, look: ClusterFacts, connection: ConfluentConnection, kind: ClusterKind
-) -> Capabilities:
+def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: ClusterKind) -> Capabilities:
     """Return a cluster's limits."""
     _, code = look.bindings
     lacks = {"acls": "this login may not see access rules"} if code else {}
     links, missing = _choose_links(kind)
-    is_cloud = connection.type == "cloud"
-    if is_cloud:
+    if not kind.may_set_replication_factor:
         lacks["replication_factors"] = "Confluent Cloud sets it itself"
     listed = _read_defaults(client)
     configs = build_kafka_catalog(listed or KAFKA_CONFIGS, "4.0")
@@ -65,24 +61,27 @@ def read_capabilities(
         for key, state in listed.items()
         if state.value is not None
     }
-    fixed = {CONFIGS + key: f"{kind.name} sets it itself" for key, state in listed.items() if state.is_read_only}
+    fixed = {key: f"{kind.name} sets it itself" for key, state in listed.items() if state.is_read_only}
     return replace(
         _CONFLUENT,
         acls=not code,
         mirrors=links,
-        replication_factors=(_CLOUD_REPLICAS,) if is_cloud else range(1, brokers + 1),
-        lacks={**lacks, **missing, **fixed, "replication_change": "the REST API has no way to change it"},
-        configs=configs,
+        replication_factors=range(1, brokers + 1) if kind.may_set_replication_factor else (_CLOUD_REPLICAS,),
+        lacks={
+            **lacks,
+            **missing,
+            **{CONFIGS + key: why for key, why in fixed.items()},
+            "replication_change": "the REST API has no way to change it",
+        },
+        configs={key: config for key, config in configs.items() if key not in fixed},
         defaults=defaults,
     )
 
 
 def _choose_links(kind: ClusterKind) -> tuple[MirrorSupport, Mapping[str, str]]:
     if kind.may_be_destination is False:
-        return BY_JOBS, {"links": f"{kind.name} cannot be the destination of cluster links"}
-    roles = {"mirroring", "paused", "promoted", "failed-over"}
-    features = set(_FEATURES)
-    missing: dict[str, str] = {}
+        return BY_JOBS, {NATIVE_LINKS: f"{kind.name} cannot be the destination of cluster links"}
+    features, missing = set(_FEATURES), dict[str, str]()
     if not kind.may_pause_links:
         features.discard("paused")
         missing["paused"] = _ONLY_PLATFORM
@@ -93,7 +92,7 @@ def _choose_links(kind: ClusterKind) -> tuple[MirrorSupport, Mapping[str, str]]:
         if config in kind.read_only_link_configs:
             features.discard(field)
             missing[field] = f"{config} is read-only on {kind.name}"
-    return MirrorSupport(roles=frozenset(roles), features=frozenset(features)), missing
+    return MirrorSupport(roles=BY_JOBS.roles, features=frozenset(features)), missing
 
 
 def _read_defaults(client: RestKafkaClient) -> Mapping[str, ConfigState]:

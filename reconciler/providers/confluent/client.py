@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import quote, urlencode
@@ -18,7 +17,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.providers.brokers.security import Tls, build_token_source
-from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin
+from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin, build_basic_header, build_bearer_header
 from reconciler.providers.secrets import resolve_secret
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -167,33 +166,29 @@ class RestClient:
 def _make_login(declared: Cluster, connection: ConfluentConnection, edge: Edge) -> HttpLogin:
     """Use the API key, the login of `rest`, or the token of the brokers' OAUTHBEARER."""
     where, rest = f"{declared.address}: spec.confluent", connection.rest
-    security = connection.security
-    field, read_headers = "rest", dict[str, str]
+    key, secret = connection.api_key, connection.api_secret
+    field = "apiKey and apiSecret" if key is not None else "security" if connection.sends_oauth_token else "rest"
+    files = rest or connection.security
 
-    def basic(user: str, password: str) -> Mapping[str, str]:
-        pair = f"{user}:{resolve_secret(password, edge.environ).reveal()}"
-        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+    def reveal(reference: str) -> str:
+        return resolve_secret(reference, edge.environ).reveal()
 
-    headers: Callable[[], Mapping[str, str]] = read_headers
-    if connection.api_key is not None and connection.api_secret is not None:
-        key, secret, field = connection.api_key, connection.api_secret, "apiKey and apiSecret"
-        headers = lambda: basic(resolve_secret(key, edge.environ).reveal(), secret)  # noqa: E731
-    elif rest is not None and rest.token is not None:
-        token, field = rest.token, "rest.token"
-        headers = lambda: {"Authorization": f"Bearer {resolve_secret(token, edge.environ).reveal()}"}  # noqa: E731
-    elif rest is not None and rest.username is not None and rest.password is not None:
-        user, password, field = rest.username, rest.password, "rest.username and rest.password"
-        headers = lambda: basic(user, password)  # noqa: E731
-    elif connection.sends_oauth_token:
-        field = "security"
-        headers = lambda: {"Authorization": f"Bearer {build_token_source(declared, edge).get_token()}"}  # noqa: E731
-    login = rest or security
+    def read_headers() -> Mapping[str, str]:
+        if key is not None and secret is not None:
+            return build_basic_header(reveal(key), reveal(secret))
+        if connection.sends_oauth_token:
+            return build_bearer_header(build_token_source(declared, edge).get_token())
+        if rest is not None and rest.token is not None:
+            return build_bearer_header(reveal(rest.token))
+        if rest is not None and rest.username is not None and rest.password is not None:
+            return build_basic_header(rest.username, reveal(rest.password))
+        return {}
 
     def build_context() -> ssl.SSLContext:
-        tls = Tls() if login is None else Tls.read_files(login, edge, where=where)
+        tls = Tls() if files is None else Tls.read_files(files, edge, where=where)
         return tls.build_context(where=where)
 
-    return HttpLogin(headers, build_context, _LOGIN_HINT.format(field))
+    return HttpLogin(read_headers, build_context, _LOGIN_HINT.format(field))
 
 
 _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from itertools import groupby
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID, uuid5
@@ -15,17 +14,16 @@ from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.security import build_admin_settings
 from reconciler.providers.brokers.translate import ClusterDescription, ConfigState, Dialect, TopicMetadata
 from reconciler.providers.confluent.client import Json, RestClient, check
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.providers.http import HttpAnswer
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import Cluster
 
-T = TypeVar("T")
+A = TypeVar("A")
 R = TypeVar("R")
 
-_AT_ONCE: Final = 8
-"""Requests that are sent in parallel."""
 _FEW: Final = 20
 """Topics that are read one by one instead of all."""
 _RULES_AT_ONCE: Final = 100
@@ -89,7 +87,7 @@ class RestKafkaClient(KafkaClient):
             return super().read_topics(names)
         wanted = None if names is None else sorted(names)
         if wanted is not None and len(wanted) <= _FEW:
-            answers = zip(wanted, _run(self._read_topic, wanted), strict=True)
+            answers = zip(wanted, _run_each(self._read_topic, wanted), strict=True)
             return {name: self._parse_topic(name, answer) for name, answer in answers}
         topics = {row["topic_name"]: self._parse_topic(row["topic_name"], row) for row in self.rest.list_rows("topics")}
         if wanted is None:
@@ -102,22 +100,17 @@ class RestKafkaClient(KafkaClient):
         """Yield each topic's name with its configs, or with an error code."""
         del keys, node  # The API reports all configs, and those of all brokers.
         if len(names) <= _FEW:
-            yield from zip(names, _run(self._read_topic_configs, names), strict=True)
+            yield from zip(names, _run_each(self._read_topic_configs, names), strict=True)
             return
-        rows = self.rest.list_rows("topics", "-", "configs")
-        by_topic: dict[str, list[Json]] = {}
-        for topic, of_topic in groupby(rows, lambda row: str(row.get("topic_name"))):
-            by_topic.setdefault(topic, []).extend(of_topic)
+        by_topic: defaultdict[str, list[Json]] = defaultdict(list)
+        for row in self.rest.list_rows("topics", "-", "configs"):
+            by_topic[str(row.get("topic_name"))].append(row)
         for name in names:
             yield name, _parse_configs(by_topic[name]) if name in by_topic else _UNKNOWN
 
     def read_default_configs(self) -> Mapping[str, ConfigState]:
         """Return the configs that a new topic would have."""
         return _parse_configs(self.rest.list_rows("topics", _PROBE_TOPIC, "default-configs"))
-
-    def read_dynamic_configs(self) -> Mapping[str, ConfigState]:
-        """Return the cluster-wide dynamic configs."""
-        return _parse_configs(self.rest.list_rows("broker-configs"))
 
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
         """Answer a request about topics and rules by REST; send any other to the brokers."""
@@ -144,7 +137,7 @@ class RestKafkaClient(KafkaClient):
 
     def create_topics(self, request: Any) -> Any:
         """Create topics one by one, in parallel."""
-        answers = _run(lambda topic: self._create_topic(topic, is_trial=request.validate_only), request.topics)
+        answers = _run_each(lambda topic: self._create_topic(topic, is_trial=request.validate_only), request.topics)
         created = [topic.name for topic, (code, _) in zip(request.topics, answers, strict=True) if not code]
         seen = {} if request.validate_only else self.read_topics(created)
         ids = {name: topic.id for name, topic in seen.items()}
@@ -179,7 +172,7 @@ class RestKafkaClient(KafkaClient):
             code, message = _judge(self.rest.request("DELETE", "topics", name, is_repeatable=True))
             return _answer(topic_id=topic.topic_id, name=name, error_code=code, error_message=message)
 
-        return _answer(responses=_run(delete, request.topics))
+        return _answer(responses=_run_each(delete, request.topics))
 
     def add_partitions(self, request: Any) -> Any:
         """Grow topics. The API has no trial, so a trial accepts all."""
@@ -198,10 +191,10 @@ class RestKafkaClient(KafkaClient):
             return _answer(
                 results=[_answer(name=topic.name, error_code=0, error_message="") for topic in request.topics]
             )
-        return _answer(results=_run(grow, request.topics))
+        return _answer(results=_run_each(grow, request.topics))
 
     def alter_configs(self, request: Any) -> Any:
-        """Set and reset configs of topics, or of the whole cluster (without a name)."""
+        """Set and reset configs of topics, in parallel."""
 
         def alter(resource: tuple[int, str, Sequence[tuple[str, int, str | None]]]) -> Any:
             _, name, configs = resource
@@ -213,11 +206,11 @@ class RestKafkaClient(KafkaClient):
             }
             if request.validate_only:
                 content["validate_only"] = True
-            place = ("topics", name, "configs:alter") if name else ("broker-configs:alter",)
+            place = ("topics", name, "configs:alter")
             code, message = _judge(self.rest.request("POST", *place, content=content, is_repeatable=True))
             return _answer(resource_name=name, error_code=code, error_message=message)
 
-        return _answer(responses=_run(alter, request.resources))
+        return _answer(responses=_run_each(alter, request.resources))
 
     def describe_rules(self, _: Any) -> Any:
         """Return all access rules; an error code if they may not be read."""
@@ -235,7 +228,9 @@ class RestKafkaClient(KafkaClient):
             some = rules[begin:][:_RULES_AT_ONCE]
             judged = _judge(self.rest.request("POST", "acls:batch", content={"data": some}, is_repeatable=True))
             if judged[0] and len(some) > 1:
-                answers = _run(lambda rule: self.rest.request("POST", "acls", content=rule, is_repeatable=True), some)
+                answers = _run_each(
+                    lambda rule: self.rest.request("POST", "acls", content=rule, is_repeatable=True), some
+                )
                 results += map(_judge, answers)
             else:
                 results += [judged] * len(some)
@@ -249,7 +244,7 @@ class RestKafkaClient(KafkaClient):
             code, message = _judge(self.rest.request("DELETE", "acls", is_repeatable=True, **rule))
             return _answer(error_code=code, error_message=message, matching_acls=[])
 
-        return _answer(filter_results=_run(delete, request.filters))
+        return _answer(filter_results=_run_each(delete, request.filters))
 
 
 _ANSWERS: Final[Mapping[str, Callable[[RestKafkaClient, Any], Any]]] = {
@@ -274,12 +269,9 @@ _MEANINGS: Final = {
 """Part of a message → Kafka's error code."""
 
 
-def _run(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def _run_each(do: Callable[[A], R], items: Sequence[A]) -> list[R]:
     """Run `do` in parallel, and return the results in order."""
-    if len(items) <= 1:
-        return [do(item) for item in items]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(do, items))
+    return list(map_in_parallel(do, items, name="rest"))
 
 
 def _judge(answer: HttpAnswer) -> tuple[int, str]:

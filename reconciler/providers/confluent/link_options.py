@@ -35,7 +35,6 @@ _MODES: Final = {
     "bidirectional": ("BIDIRECTIONAL", "OUTBOUND"),
 }
 """Link mode and connection mode of the half that has the mirrors."""
-_SOURCE_HALF: Final = {LINK_MODE: "SOURCE", CONNECTION_MODE: "OUTBOUND"}
 
 _CONFIGS: Final = {
     "paused": "cluster.link.paused",
@@ -86,8 +85,6 @@ _PEMS: Final = {
 _STORE_TYPES: Final = {"ssl.ca.pem": "ssl.truststore.type", "ssl.certificate.pem": "ssl.keystore.type"}
 _LOGIN: Final = ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
 _CLIENT: Final = frozenset((SERVERS, *_LOGIN, *_PEMS.values(), *_STORE_TYPES.values()))
-_LOCAL: Final = "local."
-"""Prefix of the settings with which a link connects to its own cluster."""
 
 
 def select_set_configs(rows: Iterable[Json]) -> dict[str, str | None]:
@@ -115,16 +112,6 @@ class LinkOptions:
         return {
             key: self._require_id(spec.source, source_cluster_id),
             "configs": _build_rows({**self.build_configs(spec), **client}),
-        }
-
-    def build_source_half(self, spec: MirrorLinkSpec, destination_cluster_id: str | None = None) -> dict[str, Any]:
-        """Return the request body that creates this cluster's half of a link of mode `source`, with its credentials.
-
-        The half's `source` names the destination, as the other half of a planned link does.
-        """
-        return {
-            "destination_cluster_id": self._require_id(spec.source, destination_cluster_id),
-            "configs": _build_rows({**_SOURCE_HALF, **self._build_source_client(spec)}),
         }
 
     def build_configs(self, spec: MirrorLinkSpec) -> dict[str, str]:
@@ -192,13 +179,10 @@ class LinkOptions:
 
     def rotate(self, current: LinkConfigs, spec: MirrorLinkSpec) -> list[dict[str, str]]:
         """Return the alterations that give a link the declared addresses and credentials of its source."""
-        if current.get(LINK_MODE) == "SOURCE":
-            client = self._build_source_client(spec)
-        elif spec.mode == "source":
+        if spec.mode == "source":
             return []
-        else:
-            client = self._build_client(spec.source)
-        unused = [name for name in current if name.removeprefix(_LOCAL) in _CLIENT and name not in client]
+        client = self._build_client(spec.source)
+        unused = [name for name in current if name in _CLIENT and name not in client]
         return _build_alterations(current, {**client, **dict.fromkeys(unused)})
 
     def _build_filters(self, task: str, filters: Iterable[Json]) -> str:
@@ -258,10 +242,6 @@ class LinkOptions:
             message = f"the id of cluster {name}, which a cluster link needs, is unknown"
             raise UserError(message, hint=f"Set spec.clusterId of cluster {name}.")
         return cluster_id
-
-    def _build_source_client(self, spec: MirrorLinkSpec) -> dict[str, str]:
-        local = {f"{_LOCAL}{name}": text for name, text in self._build_client(self.cluster).items() if name != SERVERS}
-        return {**self._build_client(spec.source), **local}
 
     def _build_client(self, name: str) -> dict[str, str]:
         """Return a Java client's settings for a declared cluster, with plaintext secrets."""

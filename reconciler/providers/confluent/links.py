@@ -11,15 +11,16 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.providers.brokers.ledger import Entries, link_key, mirror_key
 from reconciler.providers.brokers.links.link_states import RecordedMirror
 from reconciler.providers.brokers.links.native_links import NativeLinks, NativeSite
-from reconciler.providers.brokers.offsets import read_bounds
+from reconciler.providers.brokers.offsets import Place, read_bounds
 from reconciler.providers.confluent.client import Json, RestClient
-from reconciler.providers.confluent.link_options import LINK_MODE, LinkOptions, select_set_configs
+from reconciler.providers.confluent.link_options import LinkOptions, select_set_configs
 from reconciler.providers.models import to_declared_link
 from reconciler.resources.mirrors import NEVER_FETCHED, LinkEntry, MirrorEntry, Position, Trouble
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import TopicMetadata
+    from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
 
 _LINK_STATES: Final = {
     "ACTIVE": LinkStatus.ACTIVE,
@@ -70,11 +71,6 @@ class ClusterLink:
             dict(_parse_tasks(row.get("tasks") or ())),
             select_set_configs(configs),
         )
-
-    @property
-    def is_source_half(self) -> bool:
-        """Whether the mirrors are on the other cluster."""
-        return self.configs.get(LINK_MODE) == "SOURCE"
 
     def explain_tasks(self) -> str:
         """Return a sentence's end with what tasks report; empty without errors."""
@@ -136,7 +132,7 @@ class MirrorRow:
 
     @property
     def lag(self) -> int:
-        """Records that the mirror lacks, as far as its link knows."""
+        """Lag in records of all partitions, as the link reports it."""
         return sum(lag for lag, _ in self.lags.values())
 
 
@@ -148,8 +144,6 @@ class LinkReader:
     options: LinkOptions
     mirrors: Collection[str]
     """Full names of this cluster's mirrors that are declared or recorded one by one."""
-    has_brokers: bool
-    """Whether brokers can be asked for offsets."""
 
     def list_links(self) -> list[ClusterLink]:
         """Return the links. Sends one request, and two for each link."""
@@ -236,6 +230,7 @@ class LinkReader:
 class ConfluentSite(NativeSite):
     """Cluster whose links are cluster links."""
 
+    client: RestKafkaClient
     reader: LinkReader
 
 
@@ -245,19 +240,15 @@ class ConfluentLinks(NativeLinks):
 
     site: ConfluentSite
 
-    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return the positions of existing topics: ends by lags and, if brokers are declared, by their offsets."""
-        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
-        rows = {row.name: row for row in self.site.reader.list_mirrors() if row.name in names}
-        topics = self.site.read_topics(sorted(names))
-        places = [(topic, number) for topic in sorted(topics) for number in range(len(topics[topic].replicas))]
-        bounds = read_bounds(self.site.client, places) if self.site.reader.has_brokers else {}
-        positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
+    def _read_positions(self, places: Sequence[Place]) -> Mapping[Place, Position]:
+        """Return ends by lags and, if brokers are declared, by their offsets."""
+        rows = {row.name: row for row in self.site.reader.list_mirrors()}
+        bounds = read_bounds(self.site.client, places) if self.site.client.has_brokers else {}
+        positions = {}
         for topic, number in places:
-            row = rows.get(topic)
+            row, at = rows.get(topic), bounds.get((topic, number))
             lag, fetched = (0, NEVER_FETCHED) if row is None else row.lags.get(number, (0, NEVER_FETCHED))
-            at = bounds.get((topic, number))
             start, end = (0, fetched + 1) if at is None else (at.start, at.end)
             source_end = None if row is None or row.state == STOPPED else max(end, fetched + 1) + lag
-            positions[names[topic]][number] = Position(start, end, fetched=fetched + 1, source_end=source_end)
+            positions[topic, number] = Position(start, end, fetched=fetched + 1, source_end=source_end)
         return positions

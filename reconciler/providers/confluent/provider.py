@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from reconciler.providers.brokers.provider import BrokersProvider
@@ -12,9 +11,9 @@ from reconciler.providers.confluent.client import RestClient
 from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
 from reconciler.providers.confluent.kinds import find_kind
 from reconciler.resources.address import cluster_of, full_name_of, kind_of
-from reconciler.resources.inventory import Inventory, Observed
+from reconciler.resources.inventory import Observed
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
-from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
+from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.ledger import Entries
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.providers.confluent.links import ConfluentSite
-    from reconciler.providers.protocol import Edge, Outcome, Scope
+    from reconciler.providers.protocol import Edge, Outcome
     from reconciler.providers.protocol_links import Links
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster, ConfluentConnection
@@ -38,30 +37,20 @@ class ConfluentProvider(BrokersProvider):
         self._rest = RestClient(declared, edge)
         self._rest_kafka = RestKafkaClient(declared, edge, DIALECT, self._rest)
         super().__init__(declared, edge, self._rest_kafka)
-        self._has_records = self._rest_kafka.has_brokers
 
     def _read_capabilities(self) -> Capabilities:
         connection = cast("ConfluentConnection", self._declared.spec.connection)
-        return read_capabilities(self._rest_kafka, self._look, connection, find_kind(connection))
-
-    def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster's resources; without brokers nobody's ownership is known."""
-        inventory = super().observe(scope)
-        seen = inventory.get(self._declared.address)
-        if seen is None or self._has_records:
-            return inventory
-        owners = Owners(unsupported_reason="they are records, which need bootstrapServers of the Cluster")
-        return {**inventory, self._declared.address: replace(seen, cluster=replace(seen.cluster, owners=owners))}
+        return read_capabilities(self._rest_kafka, self._look, find_kind(connection))
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record owners in the ledger; raise without brokers."""
-        if not self._has_records:
+        if not self._client.has_brokers:
             raise self._rest_kafka.build_missing_brokers_error()
         return super().record_owners(change)
 
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Measure by offsets; without brokers nothing is measured."""
-        return super().measure_topics(addresses, cuts) if self._has_records else {}
+        return super().measure_topics(addresses, cuts) if self._client.has_brokers else {}
 
     def _observe_cluster(self, look: ClusterFacts) -> Observed:
         cluster_id = look.cluster.id
@@ -100,7 +89,5 @@ class ConfluentProvider(BrokersProvider):
             for address in self._known
             if kind_of(address) == "mirror" and cluster_of(address) == name
         }
-        reader = LinkReader(
-            self._rest, LinkOptions(name, self._naming, self._edge), mirrors, self._rest_kafka.has_brokers
-        )
+        reader = LinkReader(self._rest, LinkOptions(name, self._naming, self._edge), mirrors)
         return ConfluentSite(**vars(self._open_site()), read_entries=reader.read_entries, reader=reader)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.providers.brokers.security import Tls
-from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin
+from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin, build_basic_header, build_bearer_header
 from reconciler.providers.secrets import resolve_secret
 from reconciler.runtime.retry import Backoff
 
@@ -248,11 +247,10 @@ def _make_login(connection: RedpandaConnection, edge: Edge, where: str) -> HttpL
 
     def read_headers() -> Mapping[str, str]:
         if token is not None:
-            return {"Authorization": f"Bearer {resolve_secret(token, edge.environ).reveal()}"}
+            return build_bearer_header(resolve_secret(token, edge.environ).reveal())
         if login is None or login.username is None or login.password is None:
             return {}
-        pair = f"{login.username}:{resolve_secret(login.password, edge.environ).reveal()}"
-        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        return build_basic_header(login.username, resolve_secret(login.password, edge.environ).reveal())
 
     def build_context() -> ssl.SSLContext:
         tls = Tls() if login is None else Tls.read_files(login, edge, where=where)

@@ -5,26 +5,24 @@ Topics are selected by filters. A shadow topic can be failed over, but neither p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import IncompleteError, NotFoundError, ReconcilerError, UnansweredError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
+from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition
 from reconciler.providers.brokers.admin_requests import unsupported_error
 from reconciler.providers.brokers.ledger import Entries, link_key, mirror_key
 from reconciler.providers.brokers.links.link_states import RecordedMirror
-from reconciler.providers.brokers.links.native_links import NativeLinks, NativeSite
-from reconciler.providers.brokers.offsets import read_bounds
+from reconciler.providers.brokers.links.native_links import NativeLinkBatch, NativeLinks, NativeSite
+from reconciler.providers.brokers.offsets import Place, read_bounds
 from reconciler.providers.models import apply_declared_changes, to_declared_link
-from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.providers.redpanda.client import POLLS
 from reconciler.providers.redpanda.link_options import FILTERS, TOPICS, LinkOptions, build_literal_filter
 from reconciler.resources.address import full_name_of
-from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mirrors import FAILOVER, LinkEntry, MirrorEntry, Position, Trouble
 from reconciler.runtime.retry import Tries
 from reconciler.runtime.text import to_one_line
@@ -204,69 +202,21 @@ class RedpandaLinks(NativeLinks):
 
     site: ShadowSite
 
-    def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return the positions of existing topics."""
+    def _read_positions(self, places: Sequence[Place]) -> Mapping[Place, Position]:
         shadows = {topic.name: topic for link in self.site.reader.list_links() for topic in link.topics}
-        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
-        topics = self.site.read_topics(sorted(names))
-        places = [(topic, number) for topic in sorted(topics) for number in range(len(topics[topic].replicas))]
-        positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
+        positions = {}
         for (topic, number), at in read_bounds(self.site.client, places).items():
             shadow = shadows.get(topic)
             source_end = None if shadow is None or shadow.state in _PROMOTED else shadow.source_ends.get(number)
-            positions[names[topic]][number] = Position(at.start, at.end, fetched=at.end, source_end=source_end)
+            positions[topic, number] = Position(at.start, at.end, fetched=at.end, source_end=source_end)
         return positions
 
 
 @dataclass
-class ShadowBatch:
-    """Applies actions about links and mirrors to one cluster."""
+class ShadowBatch(NativeLinkBatch):
+    """Applies actions about shadow links and their topics to one cluster."""
 
     site: ShadowSite
-    may_go_on: Callable[[], None]
-    results: dict[str, str | ReconcilerError | None] = field(default_factory=dict)
-    """Id of the changed object, or the error, by the action's id."""
-
-    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
-        """Yield the outcome of each action. Idempotent."""
-        stopped: dict[str, ControlAction] = {}
-        deleted: dict[str, ControlAction] = {}
-        created: dict[str, list[Create]] = {}
-        others: list[ControlAction] = []
-        for action in actions:
-            name = self._naming.to_physical(full_name_of(action.address))
-            match action:
-                case Transition(verb="failover"):
-                    stopped[name] = action
-                case Delete(before=MirrorTopic()):
-                    deleted[name] = action
-                case Create(after=MirrorTopic() as mirror):
-                    created.setdefault(mirror.link, []).append(action)
-                case _:
-                    others.append(action)
-        self._try(stopped.values(), partial(self._fail_over, stopped))
-        self._try(deleted.values(), partial(self._delete_mirrors, deleted))
-        for action in sorted(others, key=lambda action: not isinstance(action, Delete)):
-            self._try([action], partial(self._change, action))
-        for link, creations in created.items():
-            self._try(creations, partial(self._create_mirrors, link, creations))
-        for action in actions:
-            result = self.results[action.id]
-            if isinstance(result, ReconcilerError):
-                yield FailedAction(action.id, result)
-            else:
-                yield CompletedAction(action.id, result, self._find_topic_name(action))
-
-    def _try(self, actions: Iterable[ControlAction], change: Callable[[], None]) -> None:
-        """Run a change; its error is that of all its actions without a result."""
-        try:
-            change()
-        except ReconcilerError as error:
-            self.results |= {action.id: error for action in actions if action.id not in self.results}
-
-    def _find_topic_name(self, action: ControlAction) -> str | None:
-        is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
-        return self._naming.to_physical(full_name_of(action.address)) if is_mirror else None
 
     @property
     def _naming(self) -> ClusterNaming:
@@ -276,24 +226,9 @@ class ShadowBatch:
     def _options(self) -> LinkOptions:
         return self.site.reader.options
 
-    def _suggest_errors(self, link: str) -> str:
-        return f"See what the link reports: reconciler mirror errors link/{self.site.cluster}/{link}"
-
     def _call(self, method: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
         self.may_go_on()
         return self.site.reader.admin.call_shadow_links(method, content)
-
-    def _change(self, action: ControlAction) -> None:
-        match action:
-            case Create(after=MirrorLink() as link):
-                self.results[action.id] = self._create_link(link)
-            case Update(after=MirrorLink() as link):
-                self.results[action.id] = self._update_link(link.metadata.name, action.changes)
-            case Delete(before=MirrorLink() as link):
-                self._delete_link(link.metadata.name, action.incarnation)
-                self.results[action.id] = None
-            case _:
-                raise unsupported_error(action)
 
     def _find_link(self, name: str) -> ShadowLink | None:
         return next((link for link in self.site.reader.list_links() if link.name == name), None)
@@ -334,11 +269,11 @@ class ShadowBatch:
         mask = ",".join(f"configurations.{group}" for group in sorted(groups))
         self._call("UpdateShadowLink", {"shadowLink": {"name": name, "configurations": groups}, "updateMask": mask})
 
-    def _delete_link(self, name: str, uid: str | None) -> None:
+    def _delete_link(self, name: str, link_id: str | None) -> None:
         link = self._find_link(name)
         if link is None:
             return
-        if uid not in {None, link.uid}:
+        if link_id not in {None, link.uid}:
             message = f"link {name} was deleted and created again since the plan"
             raise UserError(message, hint="Plan again.")
         try:
@@ -358,19 +293,10 @@ class ShadowBatch:
             if any(row in own for row in filters):
                 self._set_filters(link, [row for row in filters if row not in own])
 
-    def _delete_mirrors(self, actions: Mapping[str, ControlAction]) -> None:
-        """Fail topics over and delete them. `actions`: by name."""
+    def _delete_mirrors(self, actions: Mapping[str, Delete]) -> None:
         self._drop_filters(actions)
-        topics = self.site.read_topics(sorted(actions)) if actions else {}
-        existing: dict[str, ControlAction] = {}
-        for name, action in actions.items():
-            if name not in topics:
-                self.results[action.id] = None
-            elif isinstance(action, Delete) and action.incarnation not in {None, topics[name].id}:
-                message = f"topic {self._naming.to_full_name(name)} was deleted and created again since the plan"
-                self.results[action.id] = UserError(message, hint="Plan again.")
-            else:
-                existing[name] = action
+        topics = self._select_existing(actions)
+        existing = {name: actions[name] for name in topics}
         stopped = self._fail_over_topics(existing)
         errors = {
             key: result
@@ -384,10 +310,9 @@ class ShadowBatch:
             outcome = deleted[full_name]
             self.results[existing[name].id] = outcome if isinstance(outcome, ReconcilerError) else None
 
-    def _create_mirrors(self, link_name: str, actions: Sequence[Create]) -> None:
+    def _create_mirrors(self, link_name: str, actions: Mapping[str, Create]) -> None:
         """Add topics to their link's filters, and wait for it to create them."""
-        missing = {self._naming.to_physical(full_name_of(action.address)): action for action in actions}
-        link = self._require_link(link_name)
+        missing, link = dict(actions), self._require_link(link_name)
         filters = self._options.read_filters(link.configurations)
         if added := [own for name in missing if (own := build_literal_filter(name)) not in filters]:
             self._set_filters(link, [*added, *filters])
@@ -403,15 +328,17 @@ class ShadowBatch:
                 self.may_go_on()
                 tries.wait()
 
-    def _fail_over(self, actions: Mapping[str, ControlAction]) -> None:
-        """Make topics ordinary. `actions`: by name."""
+    def _request_verb(self, verb: str, actions: Mapping[str, Transition]) -> None:
+        """Make topics ordinary; a shadow link has no other verb."""
+        if verb != FAILOVER:
+            self.results |= {action.id: unsupported_error(action) for action in actions.values()}
+            return
         self._drop_filters(actions)
         stopped = self._fail_over_topics(actions)
-        topics = self.site.read_topics(sorted(actions)) if stopped else {}
+        ids = self._find_ids(actions)
         for name, action in actions.items():
             result = stopped[action.id]
-            is_over = isinstance(result, str) and name in topics
-            self.results[action.id] = topics[name].id if is_over else result
+            self.results[action.id] = ids.get(name, result) if isinstance(result, str) else result
 
     def _fail_over_topics(self, actions: Mapping[str, ControlAction]) -> dict[str, str | ReconcilerError]:
         """Wait until topics are ordinary or have failed; return names or errors by action id. `actions`: by name."""

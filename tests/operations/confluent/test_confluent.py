@@ -10,9 +10,10 @@ import yaml
 from confluent_kafka import Producer
 
 from reconciler.errors import ReconcilerError
-from reconciler.operations.mirrors.mirror_views import list_mirrors
+from reconciler.operations.mirrors.mirror_views import MirrorRow, list_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
+from reconciler.planning.actions import RunJob
 from reconciler.providers.confluent import mirrors
 from tests.operations.redpanda.test_redpanda import ids
 from tests.servers.confluent.mirrors import MIRROR
@@ -78,6 +79,10 @@ class Desk:
         link = self.servers["east"].links.rows.get(self.link)
         return {} if link is None else {name: mirror.read_status(link) for name, mirror in link.mirrors.items()}
 
+    def row(self) -> MirrorRow:
+        (row,) = list_mirrors(SiteOptions(invocation=self.bench.invocation, select=Select()), ["east"], self.link).rows
+        return row
+
     def fail(self) -> list[str]:
         """Apply, and return the messages of the actions that failed."""
         result = self.bench.apply(ALLOWED).result
@@ -114,13 +119,6 @@ def desk(bench: Bench, confluent: Pair, orders: str) -> Desk:
     return Desk(bench, confluent, orders)
 
 
-def produce(server: Confluent, name: str, records: int) -> None:
-    producer = Producer({"bootstrap.servers": server.kafka})
-    for number in range(records):
-        producer.produce(name, value=b"%d" % number, partition=0)
-    assert producer.flush(30) == 0
-
-
 def test_topics_configs_and_rules_are_made_changed_and_deleted(desk: Desk, orders: str) -> None:
     rule = {"principal": "User:sa-1", "operations": ["read", "describe"]}
     desk.apply(topic(orders, 2, configs={"retention.ms": "1d"}, acls=[rule]), topic(f"{orders}-other"))
@@ -143,7 +141,9 @@ def test_the_replication_factor_of_cloud_is_refused_at_plan(desk: Desk, orders: 
 def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, end: str) -> None:
     source = topic(orders, 2)
     desk.apply(source, desk.mirror({orders: "mirroring"}))
-    produce(desk.servers["west"], orders, 5)
+    producer = Producer({"bootstrap.servers": desk.servers["west"].kafka})
+    producer.produce(orders, b"1")
+    assert producer.flush(30) == 0
     for state, status in (("paused", "PAUSED"), ("mirroring", "ACTIVE"), (end, "STOPPED")):
         desk.apply(source, desk.mirror({orders: state}))
         assert desk.states() == {orders: status}
@@ -151,7 +151,7 @@ def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, e
 
 def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
-    (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).rows
+    row = desk.row()
     assert (row.seen.name, row.seen.status.value, [each.lag for each in row.partitions]) == (orders, "ACTIVE", [0])
 
 
@@ -239,7 +239,7 @@ def test_a_state_that_is_unknown_here_is_told_and_stops_no_plan(desk: Desk, orde
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
     desk.servers["east"].mirrors.set_state(desk.link, orders, "NEW_STATE")
     assert ids(desk.bench.plan()) == []
-    (row,) = list_mirrors(SiteOptions(invocation=desk.bench.invocation, select=Select()), ["east"], desk.link).rows
+    row = desk.row()
     assert row.seen.trouble is not None
     assert row.seen.trouble.code == "NEW_STATE"
 
@@ -281,3 +281,26 @@ def test_a_wrong_secret_is_told_once_by_its_field(desk: Desk) -> None:
     assert error.value.message.count("refuses the login (401)") == 1
     assert "apiKey and apiSecret" in (error.value.hint or "")
     assert desk.servers["west"].secret not in str(error.value)
+
+
+def test_secrets_stand_in_no_file_of_the_workspace(desk: Desk, orders: str) -> None:
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    texts = [path.read_bytes() for path in desk.bench.folder.rglob("*") if path.is_file()]
+    assert texts
+    assert not [server for server in desk.servers.values() for text in texts if server.secret.encode() in text]
+
+
+def test_a_config_that_cloud_sets_itself_is_refused_at_plan(desk: Desk, orders: str) -> None:
+    (error,) = desk.errors(topic(orders, configs={"min.cleanable.dirty.ratio": "0.1"}))
+    assert "Confluent Cloud Dedicated sets it itself" in error
+
+
+def test_into_a_kind_that_may_not_be_a_destination_jobs_copy_and_the_plan_says_why(
+    bench: Bench, confluent: Pair, orders: str
+) -> None:
+    desk = Desk(bench, confluent, orders, kind="basic")
+    desk.declare(topic(orders), desk.mirror({orders: "mirroring"}))
+    planned = desk.bench.plan().plan
+    assert not planned.errors
+    assert [action.job for action in planned.actions if isinstance(action, RunJob)] == ["mirror"]
+    assert "Confluent Cloud Basic cannot be the destination" in " ".join(each.message for each in planned.warnings)

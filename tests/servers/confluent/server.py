@@ -7,7 +7,7 @@
         destination.rest, destination.cluster_id, destination.key, destination.secret
         destination.faults.add("lost", "POST", "mirrors:promote")
 
-What goes wrong is told by `faults` (kinds of requests in `emulation/faults.py`, of links in `copies.py`, of mirrors in
+Tests set errors with `faults` (kinds of requests in `emulation/faults.py`, of links in `copies.py`, of mirrors in
 `mirrors.py`) and by attributes of the server, such as `rate`, `denied` and `settle_seconds`; `reset` ends all.
 
 It is written from the documented contract, not from a live server; where that gives no message for a refusal, the

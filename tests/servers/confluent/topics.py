@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.servers.confluent.api import (
@@ -54,6 +55,7 @@ class Topics:
             "DELETE /topics/{}": self._delete,
             "GET /topics/{}/configs": lambda request, name: self._list_configs(request, name, [self.find(name).name]),
             "POST /topics/{}/configs:alter": self._alter,
+            "GET /topics/{}/default-configs": self._list_default_configs,
             "GET /topics/{}/configs/{}": self._find_config,
             "PUT /topics/{}/configs/{}": lambda request, name, key: self.change(
                 name, {self._find_config(request, name, key)["name"]: request.read({"value": str | None})["value"]}
@@ -230,6 +232,18 @@ class Topics:
         return request.show_list(
             "KafkaTopicConfig", ("topics", place, "configs"), [row for name in names for row in rows.get(name, ())]
         )
+
+    def _list_default_configs(self, request: Request, name: str) -> Document:
+        row = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        with self.server.connect() as broker:
+            (answer,) = broker.ask("CreateTopics", 5, topics=[row], timeout_ms=30_000, validate_only=True).topics
+        _check(answer)
+        configs = [
+            SimpleNamespace(name=each.name, value=each.value, config_source=each.config_source, synonyms=())
+            for each in answer.configs
+        ]
+        shown = self._show_topic_configs(request, SimpleNamespace(resource_name=name, configs=configs))
+        return request.show_list("KafkaTopicConfig", ("topics", name, "default-configs"), shown)
 
     def _show_configs(self, request: Request, names: list[str]) -> dict[str, list[Document]]:
         resources = [{"resource_type": _TOPIC, "resource_name": name} for name in names]

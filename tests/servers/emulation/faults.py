@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 ALWAYS: Final = 1_000_000
-"""How often a fault is told for requests without end; `Fault.end` ends it."""
+"""Number of requests of a fault that stays until `Fault.end`."""
 
 KAFKA: Final = "KAFKA"
 """The method of faults on the Kafka API (`slow`, `lost`); their path is the name of an API, such as `CreateTopics`."""

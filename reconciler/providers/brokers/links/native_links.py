@@ -1,20 +1,28 @@
-"""Links that a platform copies itself, read as entries of the ledger."""
+"""Links that a platform copies itself: read as entries of the ledger, and changed in batches."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from reconciler.errors import NotFoundError
+from reconciler.errors import NotFoundError, ReconcilerError, UserError
+from reconciler.planning.actions import Create, Delete, Transition, Update
+from reconciler.providers.brokers.admin_requests import unsupported_error
 from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.links.link_states import LinkStates, parse_states
 from reconciler.providers.brokers.links.links import KafkaLinks
+from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
+from reconciler.resources.address import full_name_of
+from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 
 if TYPE_CHECKING:
     from reconciler.errors import NotAuthorizedError
+    from reconciler.planning.actions import Change, ControlAction
     from reconciler.providers.brokers.ledger import Entries
+    from reconciler.providers.brokers.offsets import Place
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.resources.mirrors import ObservedLink, ObservedMirror, Position
 
@@ -71,6 +79,123 @@ class NativeLinks:
             raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return positions[full_name]
 
-    @abstractmethod
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return the positions of existing topics."""
+        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
+        topics = self.site.read_topics(sorted(names))
+        places = [(topic, number) for topic in sorted(topics) for number in range(len(topics[topic].replicas))]
+        positions: dict[str, dict[int, Position]] = {names[topic]: {} for topic in topics}
+        for (topic, number), position in self._read_positions(places).items():
+            positions[names[topic]][number] = position
+        return positions
+
+    @abstractmethod
+    def _read_positions(self, places: Sequence[Place]) -> Mapping[Place, Position]:
+        """Return the positions of partitions, by flat name and number."""
+
+
+@dataclass
+class NativeLinkBatch(ABC):
+    """Applies actions about links and mirrors to one cluster."""
+
+    site: NativeSite
+    may_go_on: Callable[[], None]
+    results: dict[str, str | ReconcilerError | None] = field(default_factory=dict)
+    """Id of the changed object, or the error, by the action's id."""
+
+    def apply(self, actions: Sequence[ControlAction]) -> Iterator[Outcome]:
+        """Yield the outcome of each action. Idempotent."""
+        verbs: dict[str, dict[str, Transition]] = {}
+        deleted: dict[str, Delete] = {}
+        created: dict[str, dict[str, Create]] = {}
+        others: list[ControlAction] = []
+        for action in actions:
+            name = self.site.naming.to_physical(full_name_of(action.address))
+            match action:
+                case Transition():
+                    verbs.setdefault(action.verb, {})[name] = action
+                case Delete(before=MirrorTopic()):
+                    deleted[name] = action
+                case Create(after=MirrorTopic() as mirror):
+                    created.setdefault(mirror.link, {})[name] = action
+                case _:
+                    others.append(action)
+        for verb, transitions in verbs.items():
+            self._try(transitions.values(), partial(self._request_verb, verb, transitions))
+        self._try(deleted.values(), partial(self._delete_mirrors, deleted))
+        for action in sorted(others, key=lambda action: not isinstance(action, Delete)):
+            self._try([action], partial(self._change, action))
+        for link, creations in created.items():
+            self._try(creations.values(), partial(self._create_mirrors, link, creations))
+        for action in actions:
+            result = self.results[action.id]
+            if isinstance(result, ReconcilerError):
+                yield FailedAction(action.id, result)
+            else:
+                yield CompletedAction(action.id, result, self._find_topic_name(action))
+
+    @abstractmethod
+    def _request_verb(self, verb: str, actions: Mapping[str, Transition]) -> None:
+        """Change the role of mirrors. `actions`: by flat name."""
+
+    @abstractmethod
+    def _create_mirrors(self, link: str, actions: Mapping[str, Create]) -> None:
+        """Create mirrors of a link. `actions`: by flat name."""
+
+    @abstractmethod
+    def _delete_mirrors(self, actions: Mapping[str, Delete]) -> None:
+        """Delete mirrors with their topics. `actions`: by flat name."""
+
+    @abstractmethod
+    def _create_link(self, link: MirrorLink) -> str:
+        """Create a link, and return its id."""
+
+    @abstractmethod
+    def _update_link(self, name: str, changes: Sequence[Change]) -> str:
+        """Change a link, and return its id."""
+
+    @abstractmethod
+    def _delete_link(self, name: str, link_id: str | None) -> None:
+        """Delete a link; reject one that has another id."""
+
+    def _change(self, action: ControlAction) -> None:
+        match action:
+            case Create(after=MirrorLink() as link):
+                self.results[action.id] = self._create_link(link)
+            case Update(after=MirrorLink() as link):
+                self.results[action.id] = self._update_link(link.metadata.name, action.changes)
+            case Delete(before=MirrorLink() as link):
+                self._delete_link(link.metadata.name, action.incarnation)
+                self.results[action.id] = None
+            case _:
+                raise unsupported_error(action)
+
+    def _try(self, actions: Iterable[ControlAction], change: Callable[[], None]) -> None:
+        """Run a change; its error is that of all its actions without a result."""
+        try:
+            change()
+        except ReconcilerError as error:
+            self.results |= {action.id: error for action in actions if action.id not in self.results}
+
+    def _select_existing(self, actions: Mapping[str, Delete]) -> dict[str, TopicMetadata]:
+        """Return the topics to delete; missing ones are done, and those created again since the plan are rejected."""
+        existing = self.site.read_topics(sorted(actions)) if actions else {}
+        for name, action in actions.items():
+            if name not in existing:
+                self.results[action.id] = None
+            elif action.incarnation not in {None, existing[name].id}:
+                message = f"topic {self.site.naming.to_full_name(name)} was deleted and created again since the plan"
+                self.results[action.id] = UserError(message, hint="Plan again.")
+                del existing[name]
+        return existing
+
+    def _find_topic_name(self, action: ControlAction) -> str | None:
+        is_mirror = isinstance(action, Transition) or isinstance(getattr(action, "after", None), MirrorTopic)
+        return self.site.naming.to_physical(full_name_of(action.address)) if is_mirror else None
+
+    def _find_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return the ids of existing topics by flat name."""
+        return {name: topic.id for name, topic in self.site.read_topics(sorted(names)).items()} if names else {}
+
+    def _suggest_errors(self, link: str) -> str:
+        return f"See what the link reports: reconciler mirror errors link/{self.site.cluster}/{link}"
