@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 126_460,
-    "lines of the tests": 127_345,
+    "lines of the tests": 127_360,
     "actions made outside planning": 0,
     "methods of platforms": 58,
     "methods of platforms by jobs": 53,
