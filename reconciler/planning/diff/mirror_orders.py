@@ -310,9 +310,8 @@ def _check_platform(order: RoleOrder, situation: Situation) -> None:
     capabilities = situation.find_capabilities(cluster_of(order.mirror) or "")
     if order.verb in find_lacking_verbs(capabilities.mirrors.roles):
         message, _ = describe_unsupported(capabilities, f"{order.verb} a mirror", "roles")
-        raise UserError(
-            f"{order.mirror}: {message}", hint=f"To end the copying: reconciler mirror failover {order.mirror}"
-        )
+        hint = f"To end the copying: reconciler mirror failover {order.mirror}"
+        raise UserError(f"{order.mirror}: {message}", hint=hint)
     if order.verb not in {*REVERSALS, RESTORE} or "reversed" in capabilities.mirrors.roles:
         return
     what = "restored" if order.verb == RESTORE else "reversed"
@@ -341,9 +340,7 @@ def _check_step(
         roles = situation.find_capabilities(cluster).mirrors.roles
         legal = describe_legal_verbs(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
-        ending = (
-            "Its cluster finishes what is in progress." if situation.is_copied_by_cluster(address) else _IN_PROGRESS
-        )
+        ending = "Its cluster finishes it." if situation.is_copied_by_cluster(address) else _IN_PROGRESS
         hint = f"{hint} {ending}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
             hint = f"Resume its link first: reconciler link resume {address_of('link', cluster, link)}. {hint}"

@@ -241,10 +241,8 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     except ValueError as error:
         return f"{name!r} is {error}", "Example: shop:eu:orders."
     if not isinstance(observed[old].resource, Topic):
-        return (
-            f"{old} gets its name from its link",
-            f"{situation.name_ending(old).capitalize()} it first, then move the topic.",
-        )
+        ending = "Promote it" if situation.name_ending(old) == "promote" else "Fail it over"
+        return f"{old} gets its name from its link", f"{ending} first, then move the topic."
     taken = next((kind for kind in ("topic", "mirror") if address_of(kind, cluster, name) in observed), None)
     if taken is not None:
         return f"{address_of('topic', cluster, name)} exists", "Name the topics to be moved: --topic"

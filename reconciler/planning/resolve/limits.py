@@ -15,7 +15,7 @@ from reconciler.resources.configs import STORAGE_MODE
 from reconciler.resources.inventory import read_own_configs
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import LIKENESS, find_similar, format_suggestion
+from reconciler.runtime.text import LIKENESS, find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change
@@ -136,6 +136,14 @@ _LAG_CONFIGS: Final = frozenset({_MIN_LAG, _MAX_LAG})
 FIXED: Final = frozenset({"mode", "prefix", "source"})
 
 
+def _check_recovered(topic: Topic, seen: Observed) -> Iterator[tuple[str, str]]:
+    count = (isinstance(seen.resource, Topic) and seen.resource.spec.partitions) or 0
+    if topic.spec.configs.get(RECOVERY) == "true" and 0 < count < (topic.spec.partitions or 0):
+        message = f"it has {pluralize(count, 'partition')} and {topic.spec.partitions} are declared: a recovered topic"
+        hint = f"Declare partitions: {count}; to add some, remove {RECOVERY} from the file."
+        yield f"{message} is not grown, because keys would change partitions", hint
+
+
 def check_topic(
     topic: Topic, capabilities: Capabilities, seen: Observed | None, *, reported: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
@@ -147,6 +155,7 @@ def check_topic(
         changed = {key: value for key, value in own.items() if live.get(key) != value}
         if seen is not None and is_unreported(RECOVERY, capabilities):
             changed.pop(RECOVERY, None)  # It was for the creation, whatever the cluster lacks since.
+            yield from _check_recovered(topic, seen)
         yield from check_configs(changed, capabilities)
         if not reported or _LAG_CONFIGS & own.keys():
             yield from _check_lags(spec.configs)

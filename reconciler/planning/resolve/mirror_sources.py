@@ -550,8 +550,8 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         hint = f"Declare one of: {', '.join(sorted(capabilities.mirrors.roles))}."
         if mirror.state == "reversed":
             ending = "promote it" if situation.name_ending(mirror.address) == "promote" else "fail it over"
-            has_prefix = "prefix" in capabilities.mirrors.features
-            name = "a name of its own" if has_prefix else "its name, once that is free there"
+            can_rename = "prefix" in capabilities.mirrors.features
+            name = "a name of its own" if can_rename else "its name, once that is free there"
             hint = (
                 f"To swap roles {ending}, let its users write here, and declare a MirrorLink on cluster "
                 f"{mirror.source_cluster} with source: {mirror.cluster} that mirrors it back under {name}."

@@ -21,6 +21,7 @@ from reconciler.cli.text.lines import to_plain_text
 from reconciler.cli.text.mirrors_text import format_mirror_details, format_mirrors
 from reconciler.cli.text.sections import format_waiting
 from reconciler.errors import UserError
+from reconciler.operations.clusters.topic_orders import delete_topics
 from reconciler.operations.mirrors.link_orders import order_links, parse_link_changes
 from reconciler.operations.mirrors.mirror_views import list_mirrors, read_mirror_errors
 from reconciler.operations.steps.invocation import Select
@@ -336,6 +337,17 @@ def test_a_failed_over_topic_leaves_no_filter_that_would_make_it_again(pair: Pai
     assert build_literal_filter(pair.orders) in pair.filters()
     pair.apply(link([pair.orders], "failed-over"))
     assert build_literal_filter(pair.orders) not in pair.filters()
+
+
+def test_a_failed_over_topic_is_deleted_and_mirrored_again_as_the_plan_says(pair: Pair) -> None:
+    pair.mirror(pair.orders)
+    pair.apply(link([pair.orders], "failed-over"))
+    topic = f"topic/west/{pair.orders}"
+    (problem,) = pair.errors(link([pair.orders]))
+    assert f"Delete it and mirror again: reconciler topic delete {topic}" in problem
+    delete_topics(pair.desk.bench.acting("topic delete"), [topic], confirm=lambda _: True, allow=[f"delete:{topic}"])
+    pair.apply(link([pair.orders]))
+    assert pair.states() == {pair.orders: "ACTIVE"}
 
 
 def test_a_mirror_is_compared_with_its_source(pair: Pair) -> None:

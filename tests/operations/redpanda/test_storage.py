@@ -243,6 +243,15 @@ def test_a_topic_whose_recovery_fails_is_told_and_one_with_other_partitions(desk
     assert f"topic {own('grown')} came back with 2 partitions: declare as many, not 1" in told
 
 
+def test_a_recovered_topic_is_not_grown_to_what_its_file_says(desk: Desk) -> None:
+    offload(desk, "orders")
+    desk.declare(recovered(partitions=3))
+    assert desk.bench.apply().verdict is None
+    planned = desk.bench.plan().plan
+    assert [action for action in planned.actions if action.address == f"topic/west/{ORDERS}"] == []
+    assert "it has 2 partitions and 3 are declared" in " ".join(error.message for error in planned.errors)
+
+
 def test_a_topic_is_recovered_by_its_name_where_tiering_can_be_used(
     bench: Bench, start_redpanda: Callable[..., Redpanda]
 ) -> None:
