@@ -23,7 +23,7 @@ from reconciler.providers.brokers.translate import (
     TopicMetadata,
 )
 from reconciler.resources.acls import AccessBinding
-from reconciler.runtime.retry import Backoff, pause
+from reconciler.runtime.retry import Backoff, Tries, pause
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.connection import ConfigDescription
@@ -45,6 +45,8 @@ _RETRY_SECONDS: Final = 30.0
 """Limit of retries without a response. Dead leaders are replaced within ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
 _STALLED_SECONDS: Final = 60.0
+_LAG_SECONDS: Final = 3.0
+"""Limit of retries for topics that a broker does not know."""
 _TRIES: Final = 8
 _BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 _READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch", "ApiVersions")
@@ -289,8 +291,28 @@ class KafkaClient:
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
         """Yield each topic's name with its configs, or with an error code if unreadable.
 
-        `keys` limits the configs. `node` is the broker to ask.
+        `keys` limits the configs. `node` is the broker to ask. Without it, topics that the broker does not know are
+        requested again for some seconds, because a broker that lags behind the controller misses new topics.
         """
+        tries = Tries(_BACKOFF, within_s=_LAG_SECONDS)
+        left: Sequence[str] = names
+        while left:
+            unknown = []
+            for name, configs in self._read_configs_once(left, keys, node):
+                if isinstance(configs, int) and configs in ABSENT and node is None:
+                    unknown.append((name, configs))
+                else:
+                    yield name, configs
+            if unknown and tries.has_ended:
+                yield from unknown
+                return
+            left = [name for name, _ in unknown]
+            if left:
+                tries.wait()
+
+    def _read_configs_once(
+        self, names: Sequence[str], keys: Sequence[str] | None, node: int | None
+    ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
         wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
         ours = self.dialect.map_wire_names()
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):

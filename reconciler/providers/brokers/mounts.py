@@ -222,7 +222,10 @@ class KafkaMoves:
     def find_made_topic(self, full_name: str) -> TopicMetadata | None:
         """Return a topic if it is empty and has the configs for filling, otherwise `None`."""
         name, configs = self.naming.to_physical(full_name), select_filling_configs(self.capabilities().configs)
-        topic, has = self.client.read_topic(name), dict(self.client.read_configs([name])).get(name, 0)
+        topic = self.client.read_topic(name)
+        if topic is None:
+            return None
+        has = dict(self.client.read_configs([name])).get(name, 0)
         own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
         if own != configs or any(bounds.end for bounds in self.log(full_name).read_bounds().values()):
             return None

@@ -561,6 +561,7 @@ class BrokersProvider(ABC):
         seen = self._read_topic(topic)
         source = read_source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
         if source is None:
+            self._read_topic(topic)  # Raises if the topic was deleted after it was read.
             raise hidden_topic_error(self._client.name, seen.name)
         return source
 
