@@ -40,7 +40,7 @@ from reconciler.operations.steps.workspace import Work, build_selection, open_wo
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import count_required_approvals
-from reconciler.planning.checks.mirror_checks import find_truncated_topics
+from reconciler.planning.checks.mirror_checks import find_role_swap, find_truncated_topics
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
 from reconciler.planning.plan_rows import encode_plan
 from reconciler.planning.resolve.cluster_values import find_abandoned_sources
@@ -127,10 +127,10 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
             optional=optional_clusters,
             tell=work.invocation.tell,
         )
-        if cut:
-            from reconciler.operations.steps.transitions import add_diverged_records  # noqa: PLC0415 - rarely needed
+        if any(map(find_role_swap, draft.actions)):
+            from reconciler.operations.steps.transitions import add_swap_costs  # noqa: PLC0415 - rarely needed
 
-            measures = add_diverged_records(work.providers, draft.actions, measures)
+            measures = add_swap_costs(work.providers, draft.actions, measures)
     judged = planner.assess_draft(draft, measures)
     copies = find_copied_states(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(

@@ -209,11 +209,16 @@ class _Step:
         return f"{self.verb}:{self.address}"
 
 
+HALF: Final = "half"
+"""Parameter of the creation of a link's half that a platform makes otherwise: that of the source."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create(_Step):
     """Create a resource.
 
     A mirror's `parameters` come from its source: `partitions`, `configs` and the source's `incarnation`.
+    A link's have `HALF`.
     """
 
     after: Resource

@@ -17,7 +17,7 @@ from reconciler.planning.checks.guards import (
     warnings_of_ordered_owners,
     warnings_of_unmountable,
 )
-from reconciler.planning.checks.mirror_checks import check_links, check_restores, warnings_of_restores
+from reconciler.planning.checks.mirror_checks import check_links, check_role_swaps, warnings_of_restores
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
@@ -153,7 +153,7 @@ def _assess_orders(draft: Draft, measures: Measures) -> Plan:
         tool=request.source.tool,
         git_commit=request.source.git_commit,
         actions=actions,
-        errors=_sort_findings([*decision.errors, *check_restores(review)]),
+        errors=_sort_findings([*decision.errors, *check_role_swaps(review)]),
         warnings=_sort_findings(
             [
                 *decision.warnings,

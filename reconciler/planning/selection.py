@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from reconciler.planning.actions import HALF
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.situation import (
     COPYING,
@@ -35,6 +36,7 @@ from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
+    from reconciler.planning.actions import Value
     from reconciler.planning.plan import PlanInput, Selection
 
 
@@ -46,6 +48,14 @@ def build_other_half_address(link: MirrorLink) -> Address:
 def has_two_halves(link: MirrorLink) -> bool:
     """Return whether a link's mode requires the link on both clusters."""
     return link.spec.mode != "destination"
+
+
+def build_half_parameters(wanted: WantedResource, situation: Situation) -> dict[str, Value]:
+    """Return the parameters of a link's creation: whether it is the source's half, which platforms make otherwise."""
+    link = wanted.resource
+    is_source_half = isinstance(link, MirrorLink) and link.spec.mode == "source" and bool(wanted.marks)
+    by_jobs = situation.find_capabilities(cluster_of(link.address) or "").mirrors.by_jobs
+    return {HALF: "source"} if is_source_half and not by_jobs else {}
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")

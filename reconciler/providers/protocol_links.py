@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ObservedLink,
         ObservedMirror,
         OfferedTopic,
+        OffsetStretch,
         Operation,
         Position,
         SourceTopic,
@@ -84,6 +85,19 @@ class Links(Protocol):
 
     def read_positions_of_topics(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
         """Return positions of many topics in few requests. Missing topics are absent."""
+        ...
+
+
+class LinksByPlatform(Links, Protocol):
+    """Links whose mirrors the platform copies."""
+
+    def preview_verb(
+        self, verb: str, link: str, full_names: Collection[str]
+    ) -> Mapping[str, Sequence[OffsetStretch] | ReconcilerError]:
+        """Return the offsets that a verb would truncate, or why the platform refuses it, by full name.
+
+        Empty if the platform does not tell.
+        """
         ...
 
 

@@ -57,8 +57,10 @@ class Measure:
     """Latest timestamp in ms; `None` without records or if unknown."""
     older: Mapping[int, int] = field(default_factory=dict)
     """Approximate size in bytes of older records, by time in ms."""
-    undeletable: UndeletableError | None = None
-    """Why the platform cannot delete the records in `diverged`, so a restore is impossible."""
+    truncated: tuple[OffsetStretch, ...] | None = None
+    """Offsets that a restore truncates, if the platform itself reports them."""
+    refusal: UserError | None = None
+    """Why the platform refuses a planned restore or reversal."""
 
     def estimate_older_bytes(self, ms: int) -> int | None:
         """Return the approximate size in bytes of records older than `ms`; `None` if unknown."""

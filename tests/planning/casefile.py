@@ -461,7 +461,7 @@ def _measures(row: dict[str, Any]) -> Measures:
             said.get("committed"),
             None if "diverged" not in said else tuple(DivergedPartition(**each) for each in said["diverged"]),
             said.get("newest_ms"),
-            undeletable=UndeletableError(said["undeletable"], hint="") if "undeletable" in said else None,
+            refusal=UndeletableError(said["undeletable"], hint="") if "undeletable" in said else None,
         )
         for address, said in row.get("measures", {}).items()
     }

@@ -19,7 +19,7 @@ from reconciler.operations.steps.observe import (
     reject_other_cluster,
 )
 from reconciler.operations.steps.runner import EmergencyRun, require_confirmation, summarize_errors
-from reconciler.operations.steps.transitions import add_diverged_records, check_restorable, explain_interrupted
+from reconciler.operations.steps.transitions import add_swap_costs, check_restorable, explain_interrupted
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, list_changed_addresses
@@ -149,7 +149,7 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
         }
         request = replace(situation.request, lost=lost)
         draft = replace(draft, situation=replace(situation, request=request, trusted=situation.trusted - late.keys()))
-    return draft, add_diverged_records(site.providers, draft.actions, measures) if cut else measures
+    return draft, add_swap_costs(site.providers, draft.actions, measures)
 
 
 def _measure_side(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -19,12 +20,19 @@ from reconciler.errors import (
 from reconciler.lifecycles import MIRROR, TWO_SIDED_VERBS, MirrorStatus
 from reconciler.operations.steps.link_sides import get_provider
 from reconciler.planning.actions import Action, Transition
+from reconciler.planning.checks.mirror_checks import find_role_swap
 from reconciler.planning.resolve.mirror_sources import check_role_swap
 from reconciler.providers.protocol import Provider, require_job_links, require_links
-from reconciler.providers.protocol_links import Links, LinksByJobs
+from reconciler.providers.protocol_links import Links, LinksByJobs, LinksByPlatform
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.measures import UndeletableError, check_approved, find_agreed_ends, list_truncated_ranges
+from reconciler.resources.measures import (
+    Measure,
+    UndeletableError,
+    check_approved,
+    find_agreed_ends,
+    list_truncated_ranges,
+)
 from reconciler.resources.mirror_link import MirrorTopic, explain_fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -214,10 +222,10 @@ def find_truncation_offsets(
     return {**ends, **find_agreed_ends_by_map(logs, bounds, maps, {number: at for number, at in ends.items() if at})}
 
 
-def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Add records that only restored topics have. Incomparable topics become unmeasured."""
-    targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
-    restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
+def add_swap_costs(providers: Mapping[str, Provider], actions: Sequence[Action], measures: Measures) -> Measures:
+    """Add what restores and reversals cost, and why platforms refuse them. Incomparable topics become unmeasured."""
+    swaps = [(action, mirror) for action in actions if (mirror := find_role_swap(action)) is not None]
+    restored = [mirror for action, mirror in swaps if action.verb == RESTORE]
 
     def find_diverged(mirror: MirrorTopic) -> Sequence[DivergedPartition] | ReconcilerError | None:
         links = require_links(providers[mirror.cluster]).job_steps
@@ -235,12 +243,41 @@ def add_diverged_records(providers: Mapping[str, Provider], actions: Iterable[Ac
     for mirror, seen in zip(restored, map_in_parallel(find_diverged, restored, name="compare"), strict=True):
         topic = address_of("topic", mirror.cluster, mirror.name)
         if isinstance(seen, UndeletableError) and topic in result:
-            result[topic] = replace(result[topic], undeletable=seen)
+            result[topic] = replace(result[topic], refusal=seen)
         elif isinstance(seen, ReconcilerError):
             result.pop(topic, None)
         elif seen is not None and topic in result:
             result[topic] = replace(result[topic], diverged=tuple(seen))
-    return result
+    return {**result, **_preview_swaps(providers, swaps, Counter(action.address for action in actions), result)}
+
+
+def _preview_swaps(
+    providers: Mapping[str, Provider],
+    swaps: Sequence[tuple[Action, MirrorTopic]],
+    planned: Mapping[Address, int],
+    measures: Measures,
+) -> Measures:
+    """Ask platforms that swap roles themselves, except about mirrors and links that the plan changes before.
+
+    `planned` is the number of actions by address.
+    """
+    calls: dict[tuple[str, str, str], list[str]] = {}
+    for action, mirror in swaps:
+        halves = (address_of("link", side, mirror.link) for side in (mirror.cluster, mirror.source_cluster))
+        is_first = planned[action.address] == 1 and not any(half in planned for half in halves)
+        if is_first and require_links(providers[mirror.cluster]).job_steps is None:
+            calls.setdefault((mirror.cluster, action.verb, mirror.link), []).append(mirror.name)
+    seen: dict[Address, Measure] = {}
+    for (cluster, verb, link), names in calls.items():
+        links = cast("LinksByPlatform", require_links(providers[cluster]))
+        for name, preview in links.preview_verb(verb, link, names).items():
+            topic = address_of("topic", cluster, name)
+            measure = measures.get(topic, Measure(0, 0))
+            if isinstance(preview, UserError):
+                seen[topic] = replace(measure, refusal=preview)
+            elif not isinstance(preview, ReconcilerError):
+                seen[topic] = replace(measure, truncated=tuple(preview))
+    return seen
 
 
 def get_source_address(mirror: ObservedMirror) -> Address:

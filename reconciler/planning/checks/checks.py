@@ -22,7 +22,7 @@ from reconciler.planning.checks.limit_checks import (
 from reconciler.planning.checks.mirror_checks import (
     check_link,
     check_links,
-    check_restores,
+    check_role_swaps,
     warnings_of_links,
     warnings_of_restores,
 )
@@ -101,7 +101,7 @@ REFUSALS: Final[tuple[SituationCheck, ...]] = (
 )
 """Checks that exclude an address from the plan."""
 
-ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_restores)
+ERRORS: Final[tuple[PlanCheck, ...]] = (check_quotas, check_role_swaps)
 """Checks that prevent an apply."""
 
 WARNINGS: Final[tuple[PlanCheck, ...]] = (

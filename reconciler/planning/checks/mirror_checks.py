@@ -85,10 +85,7 @@ def _estimate_catch_up(
     return RoleCost(behind=behind, timeout_ms=timeout_ms)
 
 
-def _estimate_restore(
-    topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
-) -> RoleCost:
-    lost = list_truncated_ranges(topic, at)
+def _estimate_restore(lost: tuple[OffsetStretch, ...], committed: Mapping[str, Mapping[int, int]] | None) -> RoleCost:
     begins = {stretch.partition: stretch.start for stretch in lost}
     if committed is None:
         return RoleCost(lost=lost, groups_set_back=None if lost else ())
@@ -151,14 +148,17 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
         cost, moved = _compute_failover_cost(mirror, mirror_measure, source_measure, situation), source_measure
     elif mirror_measure is None or source_measure is None:
         cost, moved = RoleCost(unknown=_NOT_MEASURED), None
-    elif action.verb == RESTORE and mirror_measure.undeletable is not None:
-        cost, moved = RoleCost(unknown=mirror_measure.undeletable.message), None
+    elif mirror_measure.refusal is not None:
+        cost, moved = RoleCost(unknown=mirror_measure.refusal.message), None
+    elif action.verb == RESTORE and mirror_measure.truncated is not None:
+        cost, moved = _estimate_restore(mirror_measure.truncated, mirror_measure.committed), mirror_measure
     elif action.verb == RESTORE and mirror_measure.diverged is not None:
         return _add_failback_cost(action, mirror_measure, keeps=keeps)
     elif action.verb == RESTORE:
         ids = (_find_incarnation(as_topic(mirror), situation), _find_incarnation(get_source_topic(mirror), situation))
         at = find_agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
-        cost, moved = _estimate_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
+        lost = list_truncated_ranges(mirror_measure.positions, at)
+        cost, moved = _estimate_restore(lost, mirror_measure.committed), mirror_measure
     else:
         of = (_find_incarnation(get_source_topic(mirror), situation), _format_source_name(get_source_topic(mirror)))
         cost, moved = _estimate_catch_up(mirror_measure.positions, source_measure.positions, *of), source_measure
@@ -177,12 +177,20 @@ def _add_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> 
     )
 
 
-def check_restores(review: Review) -> Iterator[PlanFinding]:
-    """Yield an error for each topic that cannot be restored, because brokers cannot delete its records."""
+def find_role_swap(action: Action) -> MirrorTopic | None:
+    """Return the mirror that an action reverses or restores; `None` for other actions."""
+    if not isinstance(action, Transition) or action.verb not in {RESTORE, *REVERSALS}:
+        return None
+    return action.after if isinstance(action.after, MirrorTopic) else None
+
+
+def check_role_swaps(review: Review) -> Iterator[PlanFinding]:
+    """Yield an error for each topic that the platform refuses to restore or reverse."""
     for action in review.actions:
-        for measure in map(review.measure, find_truncated_topics([action])):
-            if measure is not None and measure.undeletable is not None:
-                yield PlanFinding(action.address, action.source, measure.undeletable.message, measure.undeletable.hint)
+        mirror = find_role_swap(action)
+        measure = None if mirror is None else review.measure(as_topic(mirror))
+        if measure is not None and measure.refusal is not None:
+            yield PlanFinding(action.address, action.source, measure.refusal.message, measure.refusal.hint)
 
 
 def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
@@ -467,6 +475,10 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         platforms = f"{link.cluster} is of platform {cluster.spec.provider} and {spec.source} of {source.spec.provider}"
         yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     is_derived = bool(situation.wanted[link.address].marks)
+    other = situation.wanted.get(build_other_half_address(link))
+    if spec.mode == "source" and not (is_derived or capabilities.mirrors.by_jobs or other is None or other.marks):
+        message = f"{other.resource.address} is declared too, and a link of mode source is declared at its destination"
+        yield message, "Leave out the half on the source's cluster: it is derived."
     yield from find_unsupported_features(link, capabilities, is_derived=is_derived)
     if not capabilities.mirrors.by_jobs:
         yield from _check_native_filters(link, situation)

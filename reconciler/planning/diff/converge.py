@@ -41,6 +41,7 @@ from reconciler.planning.resolve.limits import (
     read_storage_mode,
 )
 from reconciler.planning.resolve.physical_names import use_physical_names
+from reconciler.planning.selection import build_half_parameters
 from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
@@ -464,7 +465,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
     """Create, adopt, update or keep a resource that can change in place."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
     if before is None:
-        plan_creation(sides, decision)
+        plan_creation(sides, decision, build_half_parameters(wanted, situation))
     elif before.state == GOING:
         decision.refuse(
             address,

@@ -17,7 +17,12 @@ from reconciler.planning.fields import list_fields
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_changes, find_unsupported_features
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.selection import build_other_half, build_other_half_address, has_two_halves
+from reconciler.planning.selection import (
+    build_half_parameters,
+    build_other_half,
+    build_other_half_address,
+    has_two_halves,
+)
 from reconciler.planning.situation import WantedResource, is_mirroring
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.inventory import Observed, Recorded
@@ -87,11 +92,12 @@ def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decisio
             decision.refuse(link.address, None, f"{at} exists already", f"Look at it: reconciler link describe {at}")
             return
     planned = {action.address for action in decision.actions}
-    decision.actions += [_build_link_creation(situation.wanted[at]) for at in new if at not in planned]
+    decision.actions += [_build_link_creation(situation.wanted[at], situation) for at in new if at not in planned]
 
 
-def _build_link_creation(wanted: WantedResource) -> Create:
-    return Create(address=wanted.resource.address, after=wanted.resource, reasons=(Reason.BY_COMMAND,))
+def _build_link_creation(wanted: WantedResource, situation: Situation) -> Create:
+    half = build_half_parameters(wanted, situation)
+    return Create(address=wanted.resource.address, after=wanted.resource, reasons=(Reason.BY_COMMAND,), parameters=half)
 
 
 def _equals_ordered_link(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> bool:

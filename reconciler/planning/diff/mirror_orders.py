@@ -316,7 +316,8 @@ def _check_platform(order: RoleOrder, situation: Situation) -> None:
         return
     what = "restored" if order.verb == RESTORE else "reversed"
     platform = capabilities.platform.capitalize()
-    message = f"{order.mirror} cannot be {what}: a {platform} cluster cannot make a topic read-only"
+    why = capabilities.lacks.get("reversed", f"a {platform} cluster cannot make a topic read-only")
+    message = f"{order.mirror} cannot be {what}: {why}"
     raise UserError(message, hint=f"{situation.name_ending(order.mirror).capitalize()}, and link the other way.")
 
 

@@ -546,7 +546,8 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     if not capabilities.links:
         return  # `check_link` rejects the link.
     if mirror.state not in capabilities.mirrors.roles:
-        message, _ = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}", "roles")
+        field = mirror.state if mirror.state in capabilities.lacks else "roles"
+        message, _ = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}", field)
         hint = f"Declare one of: {', '.join(sorted(capabilities.mirrors.roles))}."
         if mirror.state == "reversed":
             ending = "promote it" if situation.name_ending(mirror.address) == "promote" else "fail it over"

@@ -29,7 +29,7 @@ DIALECT: Final = Dialect(
     # Cloud has segments of 50 MiB at least, and its own ratio for the cleaner.
     ledger_configs={"segment.bytes": str(50 << 20), "min.cleanable.dirty.ratio": None},
 )
-_FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"}
+_FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"} | {"bidirectional-mode", "source-mode"}
 _CLOUD_REPLICAS: Final = 3
 _ONLY_PLATFORM: Final = "Confluent Cloud does not pause links: pause its mirrors, with state: paused"
 _CONFLUENT: Final = Capabilities(
@@ -92,7 +92,10 @@ def _choose_links(kind: ClusterKind) -> tuple[MirrorSupport, Mapping[str, str]]:
         if config in kind.read_only_link_configs:
             features.discard(field)
             missing[field] = f"{config} is read-only on {kind.name}"
-    return MirrorSupport(roles=BY_JOBS.roles, features=frozenset(features)), missing
+    roles = BY_JOBS.roles | {"reversed"} if kind.may_swap_roles else BY_JOBS.roles
+    if not kind.may_swap_roles:
+        missing["reversed"] = f"{kind.name} cannot swap the roles of mirrors: both clusters must be Dedicated"
+    return MirrorSupport(roles=roles, features=frozenset(features)), missing
 
 
 def _read_defaults(client: RestKafkaClient) -> Mapping[str, ConfigState]:

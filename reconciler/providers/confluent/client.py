@@ -19,6 +19,7 @@ from reconciler.errors import (
 from reconciler.providers.brokers.security import Tls, build_token_source
 from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin, build_basic_header, build_bearer_header
 from reconciler.providers.secrets import resolve_secret
+from reconciler.resources.mirrors import RESTORE, REVERSALS
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _SETTLING: Final = Backoff(0.5, 4.0, spread=0.1)
 _SETTLING_S: Final = 30.0
 _TRANSIENT: Final = ("Unable to resolve cluster link information", "does not have a link named")
 """Messages after a link's creation that pass by themselves (confluent.md, F-C-205)."""
+_PATH_WORDS: Final = {word: f"{word}-mirror" for word in REVERSALS}
+"""Verbs that have other words in a path."""
 _ANSWER_MAX: Final = 512 << 20
 """Limit of the configs of all topics: about 10 KB for each."""
 _LOGIN_HINT: Final = "Check {} of the Cluster, and that it is a login of this cluster, not of Confluent Cloud itself."
@@ -127,14 +130,22 @@ class RestClient:
             else:
                 self.change("PUT", *place, doing=doing, content={"value": row["value"]}, is_repeatable=True)
 
-    def request_verb(self, link: str, verb: str, names: Collection[str]) -> dict[str, Json | ReconcilerError]:
+    def request_verb(
+        self, link: str, verb: str, names: Collection[str], *, is_trial: bool = False
+    ) -> dict[str, Json | ReconcilerError]:
         """Request a verb for mirrors of a link, and return each one's answer or error. Sent once (F-C-202).
+
+        `is_trial` asks what it would do, and changes nothing.
 
         Raises:
             UnansweredError: It may have begun.
         """
         doing, content = f"{verb} mirrors of link {link}", {"mirror_topic_names": sorted(names)}
-        rows = self.change("POST", "links", link, f"mirrors:{verb}", doing=doing, content=content).get("data")
+        query = {"validate_only": True} if is_trial else {}
+        query |= {"include_partition_level_truncation_data": True} if verb == RESTORE else {}
+        place = ("links", link, f"mirrors:{_PATH_WORDS.get(verb, verb)}")
+        answer = self.change("POST", *place, doing=doing, content=content, is_repeatable=is_trial, **query)
+        rows = answer.get("data")
         answers: dict[str, Json | ReconcilerError] = {}
         for row in rows or ():
             code, message = row.get("error_code") or 0, str(row.get("error_message"))

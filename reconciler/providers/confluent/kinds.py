@@ -22,6 +22,8 @@ class ClusterKind:
     """Its name in messages, for example `Confluent Cloud Basic`."""
     may_be_destination: bool | None
     """Whether links may copy into it (7); `None` if that depends on a kind that the manifest does not declare."""
+    may_swap_roles: bool
+    """Whether mirrors of its bidirectional links can be reversed and restored (3.3)."""
     may_pause_links: bool
     """Whether whole links can be paused; single mirrors always can (3.1)."""
     may_set_replication_factor: bool
@@ -30,10 +32,11 @@ class ClusterKind:
     """Configs of its links that cannot be set (5), of those that a MirrorLink has."""
 
 
-def _build_cloud_kind(name: str, *, may_be_destination: bool | None) -> ClusterKind:
+def _build_cloud_kind(name: str, *, may_be_destination: bool | None, may_swap_roles: bool = True) -> ClusterKind:
     return ClusterKind(
         name=name,
         may_be_destination=may_be_destination,
+        may_swap_roles=may_swap_roles,
         may_pause_links=False,
         may_set_replication_factor=False,
         read_only_link_configs=frozenset({"cluster.link.retry.timeout.ms", "metadata.max.age.ms"}),
@@ -43,13 +46,16 @@ def _build_cloud_kind(name: str, *, may_be_destination: bool | None) -> ClusterK
 _CLOUD: Final = _build_cloud_kind("Confluent Cloud", may_be_destination=None)
 _CLOUD_KINDS: Final[Mapping[str, ClusterKind]] = {
     kind: _build_cloud_kind(
-        f"Confluent Cloud {kind.capitalize()}", may_be_destination=kind in {"enterprise", "dedicated"}
+        f"Confluent Cloud {kind.capitalize()}",
+        may_be_destination=kind in {"enterprise", "dedicated"},
+        may_swap_roles=kind == "dedicated",
     )
     for kind in ("basic", "standard", "enterprise", "dedicated", "freight")
 }
 _PLATFORM: Final = ClusterKind(
     name="Confluent Platform",
     may_be_destination=True,
+    may_swap_roles=True,
     may_pause_links=True,
     may_set_replication_factor=True,
     read_only_link_configs=frozenset(),

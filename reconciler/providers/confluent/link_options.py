@@ -67,6 +67,8 @@ _TASKS: Final = {"autoCreate": "topicFilters", "consumerOffsetSync": "groupFilte
 """Name of the list of filters in a config, by the field of a task."""
 _INCLUDE: Final = "topicConfigSync.include"
 _PREFIX: Final = "cluster.link.prefix"
+_LOCAL: Final = "local."
+_SOURCE_HALF: Final = {LINK_MODE: "SOURCE", CONNECTION_MODE: "OUTBOUND"}
 _SWITCHES: Final = frozenset(config for config in _CONFIGS.values() if config.endswith((".enable", ".paused")))
 _OWN: Final = [{"name": name, "patternType": "LITERAL", "filterType": "EXCLUDE"} for name in (LEDGER, TIMESTAMPS)]
 """Last filters of every link that creates mirrors."""
@@ -112,6 +114,16 @@ class LinkOptions:
         return {
             key: self._require_id(spec.source, source_cluster_id),
             "configs": _build_rows({**self.build_configs(spec), **client}),
+        }
+
+    def build_source_half(self, spec: MirrorLinkSpec) -> dict[str, Any]:
+        """Return the request body that creates the source's half of a link of mode `source`, with both logins.
+
+        The half's `source` names the destination, as the other half of a planned link does.
+        """
+        return {
+            "destination_cluster_id": self._require_id(spec.source, None),
+            "configs": _build_rows({**_SOURCE_HALF, **self._build_source_client(spec)}),
         }
 
     def build_configs(self, spec: MirrorLinkSpec) -> dict[str, str]:
@@ -178,11 +190,14 @@ class LinkOptions:
         return _build_alterations({**off, **current}, wanted)
 
     def rotate(self, current: LinkConfigs, spec: MirrorLinkSpec) -> list[dict[str, str]]:
-        """Return the alterations that give a link the declared addresses and credentials of its source."""
-        if spec.mode == "source":
+        """Return the alterations that give a link the declared addresses and credentials of its clusters."""
+        if current.get(LINK_MODE) == "SOURCE":
+            client = self._build_source_client(spec)
+        elif spec.mode == "source":
             return []
-        client = self._build_client(spec.source)
-        unused = [name for name in current if name in _CLIENT and name not in client]
+        else:
+            client = self._build_client(spec.source)
+        unused = [name for name in current if name.removeprefix(_LOCAL) in _CLIENT and name not in client]
         return _build_alterations(current, {**client, **dict.fromkeys(unused)})
 
     def _build_filters(self, task: str, filters: Iterable[Json]) -> str:
@@ -242,6 +257,10 @@ class LinkOptions:
             message = f"the id of cluster {name}, which a cluster link needs, is unknown"
             raise UserError(message, hint=f"Set spec.clusterId of cluster {name}.")
         return cluster_id
+
+    def _build_source_client(self, spec: MirrorLinkSpec) -> dict[str, str]:
+        local = {f"{_LOCAL}{name}": text for name, text in self._build_client(self.cluster).items() if name != SERVERS}
+        return {**self._build_client(spec.source), **local}
 
     def _build_client(self, name: str) -> dict[str, str]:
         """Return a Java client's settings for a declared cluster, with plaintext secrets."""

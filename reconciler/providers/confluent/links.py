@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.errors import NotFoundError, UserError
+from reconciler.errors import NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.providers.brokers.ledger import Entries, link_key, mirror_key
 from reconciler.providers.brokers.links.link_states import RecordedMirror
@@ -15,7 +15,7 @@ from reconciler.providers.brokers.offsets import Place, read_bounds
 from reconciler.providers.confluent.client import Json, RestClient
 from reconciler.providers.confluent.link_options import LinkOptions, select_set_configs
 from reconciler.providers.models import to_declared_link
-from reconciler.resources.mirrors import NEVER_FETCHED, LinkEntry, MirrorEntry, Position, Trouble
+from reconciler.resources.mirrors import NEVER_FETCHED, LinkEntry, MirrorEntry, OffsetStretch, Position, Trouble
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _BY_LINK: Final = frozenset(
 )
 """States that the entry of a mirror does not store, because its link or a problem determines them."""
 STOPPED: Final = "STOPPED"
+NAMES_AT_ONCE: Final = 100
+"""Mirrors per verb; no limit is documented (confluent.md, 12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,13 @@ class MirrorRow:
         return sum(lag for lag, _ in self.lags.values())
 
 
+def parse_truncation(answer: Json) -> Sequence[OffsetStretch]:
+    """Return the offsets that a restore truncates, from its answer for one mirror."""
+    rows = answer.get("partition_level_truncation_data") or ()
+    cuts = [(int(row["partition_id"]), int(row["offset_truncated_to"]), int(row["messages_truncated"])) for row in rows]
+    return [OffsetStretch(number, start, start + count) for number, start, count in cuts if count]
+
+
 @dataclass(frozen=True)
 class LinkReader:
     """Reads cluster links as links and mirrors."""
@@ -165,6 +174,32 @@ class LinkReader:
     def list_mirrors(self) -> list[MirrorRow]:
         """Return the mirrors of all links. Sends one request."""
         return [MirrorRow.from_json(row) for row in self.rest.list_rows("links", "-", "mirrors")]
+
+    def open_other(self, cluster: str) -> LinkReader:
+        """Return a reader of the other cluster of a link."""
+        declared = self.options.edge.clusters.get(cluster)
+        if declared is None or declared.spec.confluent is None:
+            message = f"cluster {cluster}, the other one of a link, is not declared as a Confluent cluster"
+            raise UserError(message, hint="Declare it: both clusters of a link are needed to swap roles.")
+        return replace(self, rest=RestClient(declared, self.options.edge))
+
+    def preview_verb(
+        self, verb: str, link: str, names: Collection[str]
+    ) -> Mapping[str, Sequence[OffsetStretch] | ReconcilerError]:
+        """Return the offsets that a verb would truncate, or why it is refused, by flat name."""
+        previews: dict[str, Sequence[OffsetStretch] | ReconcilerError] = {}
+        ordered = sorted(names)
+        for begin in range(0, len(ordered), NAMES_AT_ONCE):
+            some = ordered[begin:][:NAMES_AT_ONCE]
+            try:
+                answers = self.rest.request_verb(link, verb, some, is_trial=True)
+            except ReconcilerError as error:
+                return dict.fromkeys(names, error)
+            previews |= {
+                name: answer if isinstance(answer, ReconcilerError) else parse_truncation(answer)
+                for name, answer in answers.items()
+            }
+        return previews
 
     def read_entries(self, topics: Mapping[str, TopicMetadata]) -> Entries:
         """Return links and mirrors as the ledger stores them. `topics`: those of the cluster, by name."""
@@ -239,6 +274,14 @@ class ConfluentLinks(NativeLinks):
     """Links that one Confluent cluster copies itself."""
 
     site: ConfluentSite
+
+    def preview_verb(
+        self, verb: str, link: str, full_names: Collection[str]
+    ) -> Mapping[str, Sequence[OffsetStretch] | ReconcilerError]:
+        """Ask the cluster what a verb would do."""
+        names = {self.site.naming.to_physical(full_name): full_name for full_name in full_names}
+        previews = self.site.reader.preview_verb(verb, link, names)
+        return {names[name]: preview for name, preview in previews.items() if name in names}
 
     def _read_positions(self, places: Sequence[Place]) -> Mapping[Place, Position]:
         """Return ends by lags and, if brokers are declared, by their offsets."""

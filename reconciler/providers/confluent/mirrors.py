@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import (
@@ -16,22 +17,31 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.brokers.admin_requests import PLATFORM, unsupported_error
+from reconciler.providers.brokers.admin_requests import PLATFORM
 from reconciler.providers.brokers.links.native_links import NativeLinkBatch
 from reconciler.providers.confluent.client import POLLS
-from reconciler.providers.confluent.links import STOPPED, ClusterLink, ConfluentSite, MirrorRow
+from reconciler.providers.confluent.links import (
+    NAMES_AT_ONCE,
+    STOPPED,
+    ClusterLink,
+    ConfluentSite,
+    LinkReader,
+    MirrorRow,
+    parse_truncation,
+)
 from reconciler.providers.models import apply_declared_changes, convert_changes, to_declared_link
 from reconciler.resources.address import full_name_of
+from reconciler.resources.measures import check_approved
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
+from reconciler.resources.mirrors import FAILOVER, RESTORE, REVERSALS, REVERSE_AND_PAUSE, REVERSE_AND_START
 from reconciler.runtime.retry import Tries
+from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change
-    from reconciler.providers.confluent.client import RestClient
+    from reconciler.providers.confluent.client import Json, RestClient
 
-_NAMES_AT_ONCE: Final = 100
-"""Mirrors per verb; no limit is documented (confluent.md, 12)."""
 _STALLED_S: Final = 120.0
 """Seconds in which no mirror of a batch gets on, after which its verb is no longer awaited."""
 _UNANSWERED_S: Final = 15.0
@@ -42,20 +52,30 @@ _RUNNING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.LINK_PAUSED, _
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """A verb of mirrors."""
+    """A verb of mirrors, and the states by which its progress is known."""
 
     ends: frozenset[MirrorStatus]
     """States in which it is done."""
     through: frozenset[MirrorStatus] = frozenset()
     """States on the way: the verb was requested before, and is awaited only."""
+    fails: frozenset[MirrorStatus] = frozenset({_M.FAILED})
+    """States from which it does not get to an end."""
 
 
+_REVERSAL: Final = _Verb(frozenset({_M.STOPPED}), frozenset({_M.PENDING_SYNCHRONIZE, _M.PENDING_STOPPED}))
 _VERBS: Final[Mapping[str, _Verb]] = {
     "pause": _Verb(frozenset({_M.PAUSED})),
     "resume": _Verb(_RUNNING),
     "promote": _Verb(frozenset({_M.STOPPED}), frozenset({_M.PENDING_STOPPED})),
-    "failover": _Verb(frozenset({_M.STOPPED})),
+    FAILOVER: _Verb(frozenset({_M.STOPPED}), fails=frozenset()),
+    REVERSE_AND_START: _REVERSAL,
+    REVERSE_AND_PAUSE: _REVERSAL,
+    RESTORE: _Verb(_RUNNING, frozenset({_M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE})),
 }
+_OTHER_SIDE: Final = _Verb(
+    _RUNNING | {_M.PAUSED}, frozenset({_M.PENDING_MIRROR}), fails=frozenset({_M.STOPPED, _M.FAILED})
+)
+"""A reversal on the cluster of the former source."""
 
 
 @dataclass
@@ -76,9 +96,9 @@ class LinkBatch(NativeLinkBatch):
 
     # Links
 
-    def _create_link(self, link: MirrorLink) -> str:
+    def _create_link(self, link: MirrorLink, *, is_source_half: bool) -> str:
         name, options = link.metadata.name, self.site.reader.options
-        body = options.build(link.spec)
+        body = options.build_source_half(link.spec) if is_source_half else options.build(link.spec)
         existing = self.site.reader.find_link(name)
         if existing is None:
             try:
@@ -235,36 +255,64 @@ class LinkBatch(NativeLinkBatch):
         return None
 
     def _read_mirrors(self) -> dict[str, MirrorRow]:
-        return {row.name: row for row in self.site.reader.list_mirrors()}
+        return _by_name(self.site.reader)
 
     # Verbs
 
     def _request_verb(self, word: str, actions: Mapping[str, Transition]) -> None:
         """Request a verb for mirrors, and wait until each has reached its end."""
-        if word not in _VERBS:
-            self.results |= {action.id: unsupported_error(action) for action in actions.values()}
+        suspended = {name: action for name, action in actions.items() if _is_suspended_reversal(action)}
+        self._carry_out(word, _REVERSAL, suspended)
+        self._carry_out(word, _VERBS[word], {name: actions[name] for name in actions.keys() - suspended.keys()})
+        if word in REVERSALS or suspended:
+            self._await_other_side(actions if word in REVERSALS else suspended)
+
+    def _carry_out(self, word: str, verb: _Verb, actions: Mapping[str, Transition]) -> None:
+        if not actions:
             return
-        verb, rows = _VERBS[word], self._read_mirrors()
+        rows = self._read_mirrors()
         waiting: dict[str, Transition] = {}
         by_link: dict[str, list[str]] = {}
         for name, action in actions.items():
             row = rows.get(name)
-            if row is None:
+            if row is None and word != RESTORE:
                 message = f"topic {self.site.naming.to_full_name(name)} is not mirrored"
                 missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
                 self.results[action.id] = missing
                 continue
             waiting[name] = action
-            if row.status not in verb.ends | verb.through:
-                by_link.setdefault(row.link, []).append(name)
+            if row is None or row.status not in verb.ends | verb.through:
+                by_link.setdefault(_get_mirror(action).link, []).append(name)
         lost: set[str] = set()
         for link, names in sorted(by_link.items()):
-            for begin in range(0, len(names), _NAMES_AT_ONCE):
-                some = names[begin:][:_NAMES_AT_ONCE]
+            for begin in range(0, len(names), NAMES_AT_ONCE):
+                some = self._check_restores(link, {name: waiting[name] for name in names[begin:][:NAMES_AT_ONCE]})
                 self.may_go_on()
-                refused = self._send_verb(link, word, some, lost)
-                self.results |= {waiting.pop(name).id: error for name, error in refused.items()}
-        self._await_verb(word, waiting, lost)
+                refused = self._send_verb(link, word, some, lost) if some else {}
+                self.results |= {waiting[name].id: error for name, error in refused.items()}
+        waiting = {name: action for name, action in waiting.items() if action.id not in self.results}
+        done = self._await_verb(word, verb, waiting, lost, self._read_mirrors)
+        ids = self._find_ids(done)
+        self.results |= {action.id: ids.get(name) for name, action in done.items()}
+
+    def _check_restores(self, link: str, actions: Mapping[str, Transition]) -> list[str]:
+        """Return the names; without those whose restore would truncate more than the plan showed."""
+        approved = {
+            name: cost.lost
+            for name, action in actions.items()
+            if action.verb == RESTORE and (cost := action.estimate.role) is not None and cost.unknown is None
+        }
+        previews = self.site.reader.preview_verb(RESTORE, link, approved) if approved else {}
+        for name, lost in previews.items():
+            mirror = _get_mirror(actions[name])
+            sides = (mirror.cluster, mirror.name), (mirror.source_cluster, link)
+            try:
+                if isinstance(lost, ReconcilerError):
+                    raise lost
+                check_approved(*sides, lost, approved[name])
+            except ReconcilerError as error:
+                self.results[actions[name].id] = error
+        return [name for name, action in actions.items() if action.id not in self.results]
 
     def _send_verb(self, link: str, word: str, names: Sequence[str], lost: set[str]) -> dict[str, ReconcilerError]:
         """Send a verb once; return the errors by name. Names without an answer are added to `lost`."""
@@ -276,20 +324,55 @@ class LinkBatch(NativeLinkBatch):
         except ReconcilerError as error:
             return dict.fromkeys(names, error)
         lost.update(set(names) - answers.keys())
+        for name, answer in answers.items():
+            if not isinstance(answer, ReconcilerError):
+                self._report_truncation(name, answer)
         return {name: answer for name, answer in answers.items() if isinstance(answer, ReconcilerError)}
 
-    def _await_verb(self, word: str, waiting: dict[str, Transition], lost: Collection[str]) -> None:
-        """Read all mirrors once a round until each has reached its end, or nothing gets on any more."""
-        verb, done, mark = _VERBS[word], dict[str, Transition](), None
+    def _report_truncation(self, name: str, answer: Json) -> None:
+        cuts = [
+            f"{pluralize(stretch.length, 'record')} of partition {stretch.partition} from offset {stretch.start:,} on"
+            for stretch in parse_truncation(answer)
+        ]
+        if cuts:
+            full_name = self.site.naming.to_full_name(name)
+            self.site.reader.options.edge.warn(f"{full_name}: truncated are {', '.join(cuts)}")
+
+    def _await_other_side(self, actions: Mapping[str, Transition]) -> None:
+        """Wait until the former sources of reversed mirrors are mirrors."""
+        by_cluster: dict[str, dict[str, Transition]] = {}
+        for action in actions.values():
+            mirror = _get_mirror(action)
+            if not isinstance(self.results[action.id], ReconcilerError):
+                source = self.site.naming.to_physical(mirror.source)
+                by_cluster.setdefault(mirror.source_cluster, {})[source] = action
+        for cluster, waiting in by_cluster.items():
+            other = self.site.reader.open_other(cluster)
+            self._await_verb(f"reversal on cluster {cluster}", _OTHER_SIDE, waiting, (), partial(_by_name, other))
+
+    def _await_verb(
+        self,
+        word: str,
+        verb: _Verb,
+        waiting: Mapping[str, Transition],
+        lost: Collection[str],
+        read_rows: Callable[[], Mapping[str, MirrorRow]],
+    ) -> dict[str, Transition]:
+        """Read all mirrors once a round until each has reached its end, or nothing gets on any more.
+
+        Returns the finished actions by name; the others get errors as results.
+        """
+        waiting, done, mark = dict(waiting), dict[str, Transition](), None
         tries, unanswered = Tries(POLLS, within_s=_STALLED_S), Tries(POLLS, within_s=_UNANSWERED_S)
         while waiting:
-            rows = self._read_mirrors()
+            rows = read_rows()
             for name in [*waiting]:
                 row = rows.get(name)
                 if row is not None and row.status in verb.ends:
                     done[name] = waiting.pop(name)
-                elif row is not None and row.status is _M.FAILED and word != "failover":
-                    self.results[waiting.pop(name).id] = self._explain_wait(word, row, "it has failed")
+                elif row is not None and row.status in verb.fails:
+                    what = "it has failed" if row.status is _M.FAILED else "it was stopped in the meantime"
+                    self.results[waiting.pop(name).id] = self._explain_wait(word, row, what)
                 elif name in lost and unanswered.has_ended and (row is None or row.status not in verb.through):
                     message = f"the answer to {word} was lost, and it does not show"
                     self.results[waiting.pop(name).id] = UnansweredError(message, hint="Run the same command again.")
@@ -304,8 +387,7 @@ class LinkBatch(NativeLinkBatch):
             if waiting:
                 self.may_go_on()
                 tries.wait()
-        ids = self._find_ids(done)
-        self.results |= {action.id: ids.get(name) for name, action in done.items()}
+        return done
 
     def _explain_wait(self, word: str, row: MirrorRow | None, what: str) -> ReconcilerError:
         """Return the error of a verb that does not end, with what the platform reports of the transition."""
@@ -319,6 +401,20 @@ class LinkBatch(NativeLinkBatch):
         reasons = "; ".join(row.transition_errors) or (row.error if row.error not in {"", "NO_ERROR"} else "")
         message = f"{word}: {what}, it is {row.state}{f': {reasons}' if reasons else ''}"
         return IncompleteError(message, hint=self._suggest_errors(row.link))
+
+
+def _by_name(reader: LinkReader) -> dict[str, MirrorRow]:
+    return {row.name: row for row in reader.list_mirrors()}
+
+
+def _get_mirror(action: Transition) -> MirrorTopic:
+    assert isinstance(action.after, MirrorTopic)  # noqa: S101 - only these are in a batch of links
+    return action.after
+
+
+def _is_suspended_reversal(action: Transition) -> bool:
+    """Return whether an action resumes a reversal that was paused."""
+    return action.verb == "resume" and action.to_state == _M.PENDING_SYNCHRONIZE
 
 
 def _is_same(action: Create, row: MirrorRow, link: str, site: ConfluentSite) -> bool:

@@ -240,7 +240,7 @@ class ShadowBatch(NativeLinkBatch):
             raise NotFoundError(message, hint="It was deleted after the plan read it: plan again.")
         return link
 
-    def _create_link(self, link: MirrorLink) -> str:
+    def _create_link(self, link: MirrorLink, *, is_source_half: bool) -> str:  # noqa: ARG002 - shadow links have one half
         name, configurations = link.metadata.name, self._options.build(link.spec)
         if (existing := self._find_link(name)) is None:
             try:

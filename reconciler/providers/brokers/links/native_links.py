@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.errors import NotFoundError, ReconcilerError, UserError
-from reconciler.planning.actions import Create, Delete, Transition, Update
+from reconciler.planning.actions import HALF, Create, Delete, Transition, Update
 from reconciler.providers.brokers.admin_requests import unsupported_error
 from reconciler.providers.brokers.links.link_site import LinkSite
 from reconciler.providers.brokers.links.link_states import LinkStates, parse_states
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.ledger import Entries
     from reconciler.providers.brokers.offsets import Place
     from reconciler.providers.brokers.translate import TopicMetadata
-    from reconciler.resources.mirrors import ObservedLink, ObservedMirror, Position
+    from reconciler.resources.mirrors import ObservedLink, ObservedMirror, OffsetStretch, Position
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,15 @@ class NativeLinks:
             positions[names[topic]][number] = position
         return positions
 
+    def preview_verb(
+        self,
+        verb: str,  # noqa: ARG002 - always empty
+        link: str,  # noqa: ARG002
+        full_names: Collection[str],  # noqa: ARG002
+    ) -> Mapping[str, Sequence[OffsetStretch] | ReconcilerError]:
+        """Return nothing."""
+        return {}
+
     @abstractmethod
     def _read_positions(self, places: Sequence[Place]) -> Mapping[Place, Position]:
         """Return the positions of partitions, by flat name and number."""
@@ -147,8 +156,8 @@ class NativeLinkBatch(ABC):
         """Delete mirrors with their topics. `actions`: by flat name."""
 
     @abstractmethod
-    def _create_link(self, link: MirrorLink) -> str:
-        """Create a link, and return its id."""
+    def _create_link(self, link: MirrorLink, *, is_source_half: bool) -> str:
+        """Create a link, or the source's half of a link that its source opens, and return its id."""
 
     @abstractmethod
     def _update_link(self, name: str, changes: Sequence[Change]) -> str:
@@ -161,7 +170,7 @@ class NativeLinkBatch(ABC):
     def _change(self, action: ControlAction) -> None:
         match action:
             case Create(after=MirrorLink() as link):
-                self.results[action.id] = self._create_link(link)
+                self.results[action.id] = self._create_link(link, is_source_half=HALF in action.parameters)
             case Update(after=MirrorLink() as link):
                 self.results[action.id] = self._update_link(link.metadata.name, action.changes)
             case Delete(before=MirrorLink() as link):
