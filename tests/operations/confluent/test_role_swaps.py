@@ -9,15 +9,24 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.operations.steps.invocation import Select
-from tests.operations.confluent.test_confluent import Desk, topic
+from reconciler.resources.address import address_of
+from tests.operations.confluent.test_confluent import Desk, document, ids, topic
+from tests.operations.stage import give_roles
+from tests.servers.confluent.mirrors import MIRROR
+from tests.servers.emulation.faults import ALWAYS
+from tests.servers.test_confluent_server import done
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Bench
 
     from tests.servers.confluentfixtures import Pair
 
 pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("confluent")]
-SWAPS = Select(allow=("failover:*", "promote:*", "pause:*", "delete:*", "reverse-and-start:*", "truncate-and-restore:*"))
+SWAPS = Select(
+    allow=("failover:*", "promote:*", "pause:*", "delete:*", "reverse-and-start:*", "truncate-and-restore:*")
+)
 
 
 class BothWays(Desk):
@@ -93,13 +102,14 @@ def test_a_swap_whose_answer_was_lost_is_not_sent_again(both: BothWays, verb: st
 
 def test_a_failover_ends_a_reversal_on_either_side(both: BothWays) -> None:
     both.become("mirroring")
+    both.servers["east"].faults.add("hangs", MIRROR, f"{both.topic}/PENDING_SYNCHRONIZE/", times=ALWAYS)
+    names = {"mirror_topic_names": [both.topic]}
+    done(both.servers["east"], "POST", f"/links/{both.link}/mirrors:reverse-and-start-mirror", names)
     for cluster, state in (("east", "PENDING_SYNCHRONIZE"), ("west", "PENDING_MIRROR")):
-        fault = both.servers["east"].faults.add("hangs", MIRROR, f"{both.topic}/PENDING_SYNCHRONIZE/", times=ALWAYS)
-        both.alter("reverse-and-start-mirror")
         assert both.status(cluster) == state
-        both.order("failover", address_of("mirror", cluster, both.topic))
+        give_roles(both.bench.acting(), "failover", address_of("mirror", cluster, both.topic))
         assert both.status(cluster) == "STOPPED"
-        fault.end()
+    assert ids(both.bench.plan()) == []
 
 
 @pytest.mark.parametrize(
