@@ -15,6 +15,7 @@ from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import list_fields
 from reconciler.providers.brokers import vitals as kafka_vitals
+from reconciler.providers.confluent.provider import ConfluentProvider
 from reconciler.providers.embedded import measures as embedded_vitals
 from reconciler.providers.protocol import CompletedAction, Edge, FailedAction, Provider, Scope
 from reconciler.providers.registry import open_provider
@@ -26,10 +27,10 @@ from reconciler.resources.groups import OffsetMove, ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
+from tests.contracts import confluent, redpanda
 from tests.contracts.names import is_own, own
 from tests.contracts.native import declared_as_native, native_platform
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
-from tests.contracts.redpanda import SECRETS, declared_on_redpanda, empty
 from tests.embedded.samples import NOW, ids, rows_of
 from tests.servers.brokers import emptied
 
@@ -40,10 +41,14 @@ BROKERS = ("kafka_broker", "kafka_39")
 ON_BROKERS = ("kafka_broker", pytest.param("kafka_39", marks=pytest.mark.thorough))
 
 
-ON_REDPANDA = pytest.param("redpanda", marks=[pytest.mark.thorough, pytest.mark.xdist_group("redpanda")])
+ON_VENDORS = [
+    pytest.param(name, marks=[pytest.mark.thorough, pytest.mark.xdist_group(name.partition("_")[0])])
+    for name in ("redpanda", "confluent", "confluent_platform")
+]
+SECRETS = {**redpanda.SECRETS, **confluent.SECRETS}
 
 
-@pytest.fixture(params=["memory", "file", "s3", "native", *ON_BROKERS, ON_REDPANDA])
+@pytest.fixture(params=["memory", "file", "s3", "native", *ON_BROKERS, *ON_VENDORS])
 def declared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     match request.param:
         case "memory":
@@ -59,8 +64,12 @@ def declared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
             root = request.getfixturevalue("s3_server").url("provider")
         case "redpanda":
             server = request.getfixturevalue("redpanda")
-            empty(server)
-            return declared_on_redpanda("west", server)
+            redpanda.empty(server)
+            return redpanda.declared_on_redpanda("west", server)
+        case "confluent" | "confluent_platform":
+            server = request.getfixturevalue(request.param)[0]
+            emptied(server.kafka)
+            return confluent.declared_on_confluent("west", server)
         case _:
             servers = [emptied(request.getfixturevalue(request.param).bootstrap())]
             return Cluster.model_validate(
@@ -78,6 +87,12 @@ def provider(declared: Cluster, tmp_path: Path) -> Provider:
     return provider
 
 
+@pytest.fixture
+def replicas(provider: Provider) -> int:
+    """Return the replication factor that the cluster gives to topics."""
+    return 3 if isinstance(provider, ConfluentProvider) else 1
+
+
 def test_a_cluster_answers_with_its_id(provider: Provider, declared: Cluster) -> None:
     identity = provider.identify()
     assert identity is not None
@@ -92,12 +107,14 @@ def test_a_cluster_answers_with_its_id(provider: Provider, declared: Cluster) ->
 # -- observing
 
 
-def test_observing_gives_back_what_was_created(provider: Provider) -> None:
+def test_observing_gives_back_what_was_created(provider: Provider, replicas: int) -> None:
     made = [
         namespace("shop"),
         namespace("shop:eu"),
-        topic("orders", "shop:eu", replicationFactor=1, configs={"retention.ms": "1d", "segment.bytes": "1MiB"}),
-        topic("plain", replicationFactor=1),
+        topic(
+            "orders", "shop:eu", replicationFactor=replicas, configs={"retention.ms": "1d", "segment.bytes": "64MiB"}
+        ),
+        topic("plain", replicationFactor=replicas),
     ]
     for resource in made:
         done(provider, create(resource))
@@ -127,11 +144,11 @@ def test_doing_an_action_twice_does_it_once(provider: Provider) -> None:
     assert len(look(provider)) == 2
 
 
-def test_what_exists_and_differs_is_not_created_over(provider: Provider) -> None:
+def test_what_exists_and_differs_is_not_created_over(provider: Provider, replicas: int) -> None:
     done(provider, create(topic("orders")))
     for other in (topic("orders", partitions=4), topic("orders", configs={"retention.ms": "1d"})):
         assert "exists and differs" in str(refused(provider, create(other)))
-    assert look(provider)[AT].resource == topic("orders", replicationFactor=1)
+    assert look(provider)[AT].resource == topic("orders", replicationFactor=replicas)
 
 
 def test_a_batch_has_one_outcome_for_each_action_and_failures_stand_for_themselves(provider: Provider) -> None:
@@ -141,21 +158,21 @@ def test_a_batch_has_one_outcome_for_each_action_and_failures_stand_for_themselv
     assert {topic("a").address, topic("c").address} < set(look(provider))
 
 
-def test_updates_change_only_what_they_name(provider: Provider) -> None:
-    before = topic("orders", configs={"retention.ms": "1d", "segment.bytes": "1MiB"}, replicationFactor=1)
+def test_updates_change_only_what_they_name(provider: Provider, replicas: int) -> None:
+    before = topic("orders", configs={"retention.ms": "1d", "segment.bytes": "64MiB"}, replicationFactor=replicas)
     done(provider, create(before))
     done(
         provider,
         update(
             before,
             Change("configs.retention.ms", "86400000", "172800000"),
-            Change("configs.segment.bytes", "1048576", None),
+            Change("configs.segment.bytes", "67108864", None),
             Change("configs.cleanup.policy", None, "compact"),
             Change("partitions", 3, 5),
         ),
     )
     configs = {"retention.ms": "2d", "cleanup.policy": "compact"}
-    wanted = topic("orders", partitions=5, replicationFactor=1, configs=configs)
+    wanted = topic("orders", partitions=5, replicationFactor=replicas, configs=configs)
     assert look(provider)[AT].resource == wanted
 
 
@@ -178,17 +195,17 @@ def test_partitions_never_shrink(provider: Provider) -> None:
     assert "fewer" in str(refused(provider, update(before, Change("partitions", 3, 2))))
 
 
-def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(provider: Provider) -> None:
+def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(provider: Provider, replicas: int) -> None:
     before = topic("orders")
     done(provider, create(before))
     changes = (Change("partitions", 3, 5), Change("configs.retention.ms", None, "soon"))
     assert "retention.ms" in str(refused(provider, update(before, *changes)))
-    assert look(provider)[AT].resource == topic("orders", replicationFactor=1)
+    assert look(provider)[AT].resource == topic("orders", replicationFactor=replicas)
 
 
-def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider) -> None:
+def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider, replicas: int) -> None:
     rule = {"principal": "User:a", "operations": ["write", "read"]}
-    orders = topic("orders", replicationFactor=1, acls=[rule, rule])
+    orders = topic("orders", replicationFactor=replicas, acls=[rule, rule])
     shop = RESOURCE.validate_python(
         {
             "kind": "Namespace",
@@ -426,10 +443,9 @@ def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(gro
 
 @pytest.mark.emulated("counts all topics and groups of a cluster")
 def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = kafka_vitals if grouped.capabilities.platform in {"kafka", "redpanda"} else embedded_vitals
     for name, bound in (("TOPICS", 2), ("PARTITIONS", 4)):
         monkeypatch.setattr(measures, f"_MAX_{name}", bound)
-    for name in ("GROUPS", "LAGS"):
+    for module, name in itertools.product((kafka_vitals, embedded_vitals), ("GROUPS", "LAGS")):
         monkeypatch.setattr(module, f"{name}_MEASURED", 1)
     done(grouped, create(topic("a", partitions=1)), create(topic("z", partitions=1)))
     grouped.groups.commit(own("other"), {(own("a"), 0): 0})

@@ -54,6 +54,20 @@ def confluent(confluent_servers: Pair) -> Iterator[Pair]:
         server.reset()
 
 
+@pytest.fixture(scope="session")
+def confluent_platform_servers() -> Iterator[Pair]:
+    with ExitStack() as stack:
+        yield _start(stack)
+
+
+@pytest.fixture
+def confluent_platform(confluent_platform_servers: Pair) -> Iterator[Pair]:
+    """Return shared clusters of Platform; faults and links end with the test."""
+    yield confluent_platform_servers
+    for server in confluent_platform_servers:
+        server.reset()
+
+
 @pytest.fixture
 def start_confluent() -> Iterator[Callable[..., Pair]]:
     """Start pairs of clusters that end with the test; the options are those of `Confluent.start`."""

@@ -75,11 +75,12 @@ class RestKafkaClient(KafkaClient):
         return UserError(message, hint="Declare bootstrapServers, and security if they need another login.")
 
     def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, and the brokers of Platform."""
+        """Return the cluster's id, the brokers of Platform, and operations that the brokers report as allowed."""
         self.rest.read_cluster()
         rows = [] if self._is_cloud else self.rest.list_rows("brokers")
         racks = {int(row["broker_id"]): row.get("rack") for row in rows if "broker_id" in row}
-        return ClusterDescription(self.rest.cluster_id, racks, frozenset())
+        operations = super().describe_cluster().operations if self.has_brokers else frozenset[str]()
+        return ClusterDescription(self.rest.cluster_id, racks, operations)
 
     def read_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return topics by name, from brokers if declared."""

@@ -15,6 +15,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import RunJob
 from reconciler.providers.confluent import mirrors
+from tests.contracts.confluent import describe_connection
 from tests.operations.redpanda.test_redpanda import ids
 from tests.servers.confluent.mirrors import MIRROR
 from tests.servers.emulation.faults import ALWAYS
@@ -53,7 +54,7 @@ class Desk:
         }
         self.bench, self.link = bench.with_(environ=secrets), f"link-of-{orders}"
         for name, server in self.servers.items():
-            self.write(name, document("Cluster", name, _spec(name, server, connection)))
+            self.write(name, describe_cluster(name, server, **connection))
 
     def write(self, file: str, *documents: dict[str, Any]) -> None:
         self.bench.write(f"manifests/{file}.yaml", yaml.safe_dump_all(documents))
@@ -92,13 +93,9 @@ class Desk:
         return sorted(each.error.message for each in result.failed)
 
 
-def _spec(name: str, server: Confluent, connection: dict[str, Any]) -> dict[str, Any]:
-    rest = {"restEndpoint": server.rest, "clusterId": server.cluster_id, "kind": server.kind}
-    login = {"apiKey": f"${{env:{name.upper()}_KEY}}", "apiSecret": f"${{env:{name.upper()}_SECRET}}"}
-    brokers = {"bootstrapServers": [server.kafka], "security": {"protocol": "PLAINTEXT"}}
-    fields = {**rest, **login, **brokers, **connection}
-    given = {field: value for field, value in fields.items() if value is not None}
-    return {"provider": "confluent", "confluent": given}
+def describe_cluster(name: str, server: Confluent, **connection: Any) -> dict[str, Any]:
+    spec = {"provider": "confluent", "confluent": describe_connection(server, name.upper(), **connection)}
+    return document("Cluster", name, spec)
 
 
 def document(kind: str, name: str, spec: dict[str, Any], cluster: str | None = None) -> dict[str, Any]:
@@ -211,7 +208,7 @@ def test_mirrors_and_their_link_are_deleted(desk: Desk, orders: str) -> None:
 
 def test_without_brokers_all_but_records_works(bench: Bench, confluent: Pair, orders: str) -> None:
     desk = Desk(bench, confluent, orders, bootstrapServers=None, security=None)
-    desk.write("west", document("Cluster", "west", _spec("west", confluent.source, {})))  # links read from brokers
+    desk.write("west", describe_cluster("west", confluent.source))  # links read from brokers
     desk.apply(topic(orders, 2), desk.mirror({orders: "mirroring"}))
     desk.apply(topic(orders, 2), desk.mirror({orders: "promoted"}))
 

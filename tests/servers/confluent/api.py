@@ -106,7 +106,7 @@ class Api(HttpFront):
         self._lock, self._tokens, self._filled = threading.Lock(), 0.0, time.monotonic()
         self._bases = "/kafka/v3" if server.is_cloud else "/kafka/v3|/v3"
         self.add({"GET": self._list_clusters}, root="/clusters")
-        self.add({"GET": self._show_cluster})
+        self.add({"GET": self._show_cluster} | ({} if server.is_cloud else {"GET /brokers": self._list_brokers}))
 
     def add(self, routes: Mapping[str, Route], root: str = "/clusters/{}") -> None:
         """Add routes by method and path below a cluster, such as `GET /topics/{}?include_authorized_operations`."""
@@ -172,6 +172,17 @@ class Api(HttpFront):
         names |= {"consumer_groups": "consumer-groups", "partition_reassignments": "topics/-/partitions/-/reassignment"}
         related = {name: {"related": f"{request.base}/{path}"} for name, path in names.items()}
         return request.show("KafkaCluster", (), cluster_id=self.server.cluster_id, **related)
+
+    def _list_brokers(self, request: Request) -> Document:
+        rows = []
+        for number in range(1, self.server.brokers + 1):
+            place, host = ("brokers", number), {"host": "127.0.0.1", "port": self.server.front.ports[0], "rack": None}
+            related = {
+                name: request.related(*place, name.replace("_", "-")) for name in ("configs", "partition_replicas")
+            }
+            fields = {"cluster_id": self.server.cluster_id, "broker_id": number, **host, **related}
+            rows.append(request.show("KafkaBroker", place, **fields))
+        return request.show_list("KafkaBroker", ("brokers",), rows)
 
     def _issue_token(self, authorization: str | None, body: bytes) -> Answer:
         """Answer as an OAuth server does; clients log in with a key and its secret, as RFC 6749 says."""

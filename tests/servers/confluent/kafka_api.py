@@ -55,7 +55,12 @@ class ConfluentFront(KafkaFront):
         return exchange.respond(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0)
 
     def _metadata(self, exchange: Exchange) -> Any:
-        return self._name_cluster(exchange)
+        response = self._name_cluster(exchange)
+        for topic in response.topics:
+            nodes = list(range(1, self.server.topics.factors.get(topic.name, self.server.brokers) + 1))
+            for partition in topic.partitions:
+                partition.replica_nodes = partition.isr_nodes = nodes
+        return response
 
     def _describe_cluster(self, exchange: Exchange) -> Any:
         return self._name_cluster(exchange)
