@@ -426,6 +426,8 @@ FAILOVER: Final = "failover"
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
 RESTORE: Final = "truncate-and-restore"
+UNTOLD_VERB: Final = "unknown"
+"""Verb that stopped a mirror, of a platform that does not report it."""
 REVERSE_AND_START: Final = "reverse-and-start"
 REVERSE_AND_PAUSE: Final = "reverse-and-pause"
 ONE_SIDED: Final = frozenset({PAUSE, RESUME, FAILOVER})

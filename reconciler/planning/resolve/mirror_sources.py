@@ -43,6 +43,7 @@ from reconciler.resources.mirror_link import (
     explain_fewer_partitions,
     is_auto_created,
 )
+from reconciler.resources.mirrors import UNTOLD_VERB
 from reconciler.resources.mount import Mounting, MountSource, RecoverableTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
@@ -825,6 +826,7 @@ def link_of(mirror: MirrorTopic) -> Address:
 ROLE_BY_VERB: Final[Mapping[str, Role]] = {
     "failover": "failed-over",
     "promote": "promoted",
+    UNTOLD_VERB: "failed-over",  # It equals "promoted"; a reversal is known by the mirror on the other cluster.
     **dict.fromkeys(_REVERSALS, "reversed"),
 }
 _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})

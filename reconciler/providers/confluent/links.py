@@ -15,7 +15,15 @@ from reconciler.providers.brokers.offsets import Place, read_bounds
 from reconciler.providers.confluent.client import Json, RestClient
 from reconciler.providers.confluent.link_options import LinkOptions, select_set_configs
 from reconciler.providers.models import to_declared_link
-from reconciler.resources.mirrors import NEVER_FETCHED, LinkEntry, MirrorEntry, OffsetStretch, Position, Trouble
+from reconciler.resources.mirrors import (
+    NEVER_FETCHED,
+    UNTOLD_VERB,
+    LinkEntry,
+    MirrorEntry,
+    OffsetStretch,
+    Position,
+    Trouble,
+)
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
@@ -256,6 +264,7 @@ class LinkReader:
             first_copy_done=True,
             since_ms=row.since_ms,
             trouble=trouble,
+            stopped_by=UNTOLD_VERB if status is MirrorStatus.STOPPED else None,
             is_automatic=full_name not in self.mirrors,
         )
         return RecordedMirror(full_name, link.name, topic_id, entry)

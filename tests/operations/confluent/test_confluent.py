@@ -176,11 +176,13 @@ def test_a_verb_whose_answer_was_lost_is_not_sent_again(desk: Desk, orders: str)
     assert len(sent) == 1
 
 
-def test_what_was_failed_over_by_hand_is_adopted(desk: Desk, orders: str) -> None:
+@pytest.mark.parametrize("state", ["mirroring", "promoted", "failed-over"])
+def test_what_was_failed_over_by_hand_is_adopted(desk: Desk, orders: str, state: str) -> None:
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
     server = desk.servers["east"]
     server.mirrors.stop(server.links.rows[desk.link].mirrors[orders])
-    desk.apply(topic(orders), desk.mirror({orders: "failed-over"}))
+    desk.apply(topic(orders), desk.mirror({orders: state}))
+    assert desk.states() == {orders: "STOPPED"}
 
 
 def test_options_of_a_link_are_changed_in_place_and_come_back_as_declared(desk: Desk, orders: str) -> None:
