@@ -171,6 +171,11 @@ class Confluent(AbstractContextManager["Confluent"]):
         """Node, method and path of every request to the REST API."""
         return self._api.requests
 
+    @property
+    def passed(self) -> list[float]:
+        """When each request was let through, by `time.monotonic`; those that are too many are missing."""
+        return self._api.passed
+
     def connect(self) -> BrokerConnection:
         return BrokerConnection(self.broker_port)
 
