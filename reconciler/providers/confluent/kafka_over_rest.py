@@ -76,7 +76,6 @@ class RestKafkaClient(KafkaClient):
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, and the brokers of Platform."""
-        self.rest.read_cluster()
         rows = [] if self._is_cloud else self.rest.list_rows("brokers")
         racks = {int(row["broker_id"]): row.get("rack") for row in rows if "broker_id" in row}
         return ClusterDescription(self.rest.cluster_id, racks, frozenset())

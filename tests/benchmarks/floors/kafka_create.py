@@ -1,4 +1,4 @@
-"""The floor of creating topics on a Kafka cluster: BOOTSTRAP TOPICS [REPLICAS].
+"""The floor of creating topics on a Kafka cluster: BOOTSTRAP TOPICS.
 
 Connect, list, describe what is there, create all in one request, and describe them until all are there.
 """
@@ -9,7 +9,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 CONFIGS = {"cleanup.policy": "delete", "max.message.bytes": "4194304", "retention.ms": "604800000"}
-bootstrap, count, replicas = sys.argv[1], int(sys.argv[2]), int((*sys.argv, 1)[3])
+bootstrap, count = sys.argv[1], int(sys.argv[2])
 admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
@@ -28,9 +28,7 @@ def described(names: list[str]) -> int:
 described([name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")])
 new = [f"team-{number // 10:03d}.events.topic-{number:05d}" for number in range(count)]
 for at in range(0, count, 1_000):  # brokers refuse larger requests
-    for future in admin.create_topics(
-        [NewTopic(name, 1, replicas, config=CONFIGS) for name in new[at : at + 1_000]]
-    ).values():
+    for future in admin.create_topics([NewTopic(name, 1, 1, config=CONFIGS) for name in new[at : at + 1_000]]).values():
         future.result()
 while described(new) != count:
     pass

@@ -172,8 +172,8 @@ class Confluent(AbstractContextManager["Confluent"]):
         return self._api.requests
 
     @property
-    def passed(self) -> list[float]:
-        """When each request was let through, by `time.monotonic`; those that are too many are missing."""
+    def passed(self) -> list[tuple[float, str, str]]:
+        """Time (`time.monotonic`), method and path of each request that was let through."""
         return self._api.passed
 
     def connect(self) -> BrokerConnection:
