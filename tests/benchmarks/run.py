@@ -40,6 +40,7 @@ AREAS = {
     "kafkacontrol": "Topics on a Kafka cluster",
     "kafkamirroring": "Mirroring between Kafka clusters",
     "redpandacontrol": "Topics and mounts on an emulated Redpanda cluster",
+    "confluentcontrol": "Links on emulated Confluent clusters",
 }
 """Heading of the page by module."""
 ROOT = Path(__file__).resolve().parents[2]

@@ -50,6 +50,7 @@ class RestClient:
         """Open no connection; the first request resolves the secrets."""
         connection = cast("ConfluentConnection", declared.spec.connection)
         self.name, self.cluster_id = declared.metadata.name, connection.cluster_id
+        self._is_known = False
         path = connection.rest_path or "/kafka/v3"
         self._base = f"{path}/clusters/{quote(self.cluster_id, safe='')}"
         self._api = HttpApi(
@@ -105,16 +106,6 @@ class RestClient:
                 return _object(check(answer, doing))
             tries.wait()
 
-    def read_cluster(self) -> Json:
-        """Return the cluster; reject an endpoint of another one."""
-        try:
-            return self.read()
-        except NotFoundError as error:
-            ids = self._list_cluster_ids()
-            theirs = f"the endpoint is that of {', '.join(ids)}" if ids else "the endpoint does not know it"
-            message = f"cluster {self.name}: clusterId is {self.cluster_id}, and {theirs}"
-            raise UserError(message, hint="Correct restEndpoint or clusterId of the Cluster.") from error
-
     def alter_link(self, name: str, changes: Sequence[Mapping[str, Any]]) -> None:
         """Change configs of a link, one at a time where the API has no batch."""
         answer = self.request(
@@ -153,10 +144,17 @@ class RestClient:
             answers[str(row.get("mirror_topic_name"))] = refusal or row
         return answers
 
-    def _list_cluster_ids(self) -> list[str]:
+    def _check_cluster(self) -> None:
+        """Reject an endpoint of another cluster. A cluster is read once, after the first 404."""
+        if self._is_known or self._api.read(self._base).status != HTTPStatus.NOT_FOUND:
+            self._is_known = True
+            return
         answer = self._api.read(self._base.rpartition("/")[0])
         rows = _object(answer).get("data") if answer.is_success else None
-        return [str(row.get("cluster_id")) for row in rows or () if isinstance(row, dict)]
+        ids = [str(row.get("cluster_id")) for row in rows or () if isinstance(row, dict)]
+        theirs = f"the endpoint is that of {', '.join(ids)}" if ids else "the endpoint does not know it"
+        message = f"cluster {self.name}: clusterId is {self.cluster_id}, and {theirs}"
+        raise UserError(message, hint="Correct restEndpoint or clusterId of the Cluster.")
 
     def _read(self, path: Sequence[str], query: Mapping[str, object]) -> HttpAnswer:
         tries = Tries(_SETTLING, within_s=_SETTLING_S)
@@ -165,6 +163,8 @@ class RestClient:
             is_failure = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
             is_transient = is_failure or (not answer.is_success and any(text in answer.message for text in _TRANSIENT))
             if not is_transient or tries.has_ended:
+                if answer.status == HTTPStatus.NOT_FOUND:
+                    self._check_cluster()
                 return answer
             tries.wait()
 

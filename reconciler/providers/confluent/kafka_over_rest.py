@@ -76,7 +76,6 @@ class RestKafkaClient(KafkaClient):
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, the brokers of Platform, and operations that the brokers report as allowed."""
-        self.rest.read_cluster()
         rows = [] if self._is_cloud else self.rest.list_rows("brokers")
         racks = {int(row["broker_id"]): row.get("rack") for row in rows if "broker_id" in row}
         operations = super().describe_cluster().operations if self.has_brokers else frozenset[str]()

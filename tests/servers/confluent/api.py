@@ -104,6 +104,7 @@ class Api(HttpFront):
         self.server = server
         self._routes: list[tuple[str, re.Pattern[str], set[str], Route]] = []
         self._lock, self._tokens, self._filled = threading.Lock(), 0.0, time.monotonic()
+        self.passed: list[tuple[float, str, str]] = []
         self._bases = "/kafka/v3" if server.is_cloud else "/kafka/v3|/v3"
         self.add({"GET": self._list_clusters}, root="/clusters")
         self.add({"GET": self._show_cluster} | ({} if server.is_cloud else {"GET /brokers": self._list_brokers}))
@@ -128,6 +129,7 @@ class Api(HttpFront):
             if self.server.rate_is_json:
                 return _show_error(HTTPStatus.TOO_MANY_REQUESTS, 429, "Too Many Requests")._replace(headers=headers)
             return answer_html(HTTPStatus.TOO_MANY_REQUESTS, headers)
+        self.passed.append((time.monotonic(), method, target))
         if (method, target) == ("POST", _TOKENS):
             return self._issue_token(authorization, body)
         try:

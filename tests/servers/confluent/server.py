@@ -171,6 +171,11 @@ class Confluent(AbstractContextManager["Confluent"]):
         """Node, method and path of every request to the REST API."""
         return self._api.requests
 
+    @property
+    def passed(self) -> list[tuple[float, str, str]]:
+        """Time (`time.monotonic`), method and path of each request that was let through."""
+        return self._api.passed
+
     def connect(self) -> BrokerConnection:
         return BrokerConnection(self.broker_port)
 

@@ -1,0 +1,31 @@
+"""Serve two emulated Confluent clusters, and do to them what no client can: a line of JSON each, with a line in return.
+
+{"adopt": […]}   mirror equal topics by the link `from-east`
+{"rate": 50}     let so many requests a second through
+{}               return each cluster's requests, and the times of those that were let through, since the last line
+"""
+
+import json
+from contextlib import ExitStack
+from sys import stdin
+
+from tests.servers.confluent.server import Confluent, Network
+
+FIELDS = ("kafka", "rest", "cluster_id", "key", "secret")
+
+with ExitStack() as stack:
+    network, options = Network(), {"kind": "dedicated", "limits": {"partitions": 100_000}}
+    names = ("east", "west")
+    servers = {name: stack.enter_context(Confluent.start(network, **options)) for name in names}
+    places = {name: {field: getattr(server, field) for field in FIELDS} for name, server in servers.items()}
+    for name, place in places.items():
+        place["broker"] = f"127.0.0.1:{servers[name].broker_port}"  # of the same topics, without the server before it
+    print(json.dumps(places), flush=True)
+    for line in stdin:
+        order, west = json.loads(line), servers["west"]
+        if "adopt" in order:
+            west.mirrors.adopt("from-east", order["adopt"])
+        west.rate = order.get("rate", west.rate)
+        print(json.dumps({name: server.passed for name, server in servers.items()}), flush=True)
+        for server in servers.values():
+            server.passed.clear()
