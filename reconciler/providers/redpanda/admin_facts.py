@@ -100,6 +100,15 @@ class AdminFacts:
         """Whether shadow links are switched on."""
         return self.properties.get(SHADOW_LINKING) is True
 
+    def has_shadow_links(self) -> bool:
+        """Return whether shadow links exist. Only a creation needs the licence: these copy and fail over without it."""
+        if not self.wants_shadow_links:
+            return False
+        try:
+            return bool(self.admin.call_shadow_links("ListShadowLinks", {}).get("shadowLinks"))
+        except UserError:  # the caller has the reason
+            return False
+
     def explain_missing_shadow_links(self) -> str | None:
         """Return why the cluster cannot copy topics itself; `None` if it can (redpanda.md, R10)."""
         if self.outage is not None:

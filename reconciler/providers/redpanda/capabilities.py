@@ -120,7 +120,8 @@ def _choose_mirrors(admin: AdminFacts, has_job_links: Callable[[], bool]) -> tup
     may_be_native = why is None or admin.wants_shadow_links or admin.outage is not None
     if not may_be_native or has_job_links():
         return BY_JOBS, {NATIVE_LINKS: why or "it has links that jobs copy"}
-    return (SHADOW_LINKS, _LACKS) if why is None else (MirrorSupport(), {"links": why})
+    is_native = why is None or admin.has_shadow_links()
+    return (SHADOW_LINKS, _LACKS) if is_native else (MirrorSupport(), {"links": str(why)})
 
 
 def _read_defaults(properties: Mapping[str, Any], configs: Mapping[str, ConfigKey]) -> Iterator[tuple[str, str]]:

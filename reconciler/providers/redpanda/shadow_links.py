@@ -377,6 +377,10 @@ class ShadowBatch(NativeLinkBatch):
         if topic.state in _PROMOTED:
             return name
         if name not in requested:
+            if topic.state == "FAULTED":
+                message = f"Redpanda fails over only topics that are ACTIVE, and it is FAULTED{link.explain_tasks()}"
+                hint = f"To end its link and make all of its topics ordinary: rpk shadow delete {link.name} --force"
+                return UserError(message, hint=hint)
             try:
                 if topic.state not in _ENDING:
                     self._call("FailOver", {"name": link.name, "shadowTopicName": name})

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -201,6 +208,13 @@ def test_topics_whose_failover_fails_are_told_and_only_they(pair: Pair) -> None:
     assert all("its failover ended in FAULTED" in each.error.message for each in result.failed)
     assert {name for name, state in pair.states().items() if state != "FAILED_OVER"} == failing
     assert ids(pair.desk.bench.plan()) == sorted(f"failover:mirror/west/{name}" for name in failing)
+    again = pair.desk.bench.apply(Select(allow=("failover:mirror/west/*",))).result
+    assert again is not None
+    errors = [(each.error.message, each.error.hint) for each in again.failed]
+    assert len(errors) == len(failing)
+    for message, hint in errors:
+        assert "Redpanda fails over only topics that are ACTIVE, and it is FAULTED" in message
+        assert f"rpk shadow delete {pair.link} --force" in hint
 
 
 @pytest.mark.emulated("injects a fault")
@@ -296,6 +310,29 @@ def test_a_cluster_that_cannot_link_says_why(pair: Pair) -> None:
     pair.desk.server.cluster.license_status = "valid"
 
 
+@pytest.mark.emulated("takes the licence away, and waits for a restart")
+@pytest.mark.parametrize("waiting", [False, True], ids=["licence expired", "restart pending"])
+def test_a_link_that_exists_is_mirrored_shown_and_failed_over_when_new_ones_are_refused(
+    pair: Pair, *, waiting: bool
+) -> None:
+    pair.mirror(pair.orders)
+    server = pair.desk.server
+    if waiting:
+        server.cluster.write({"cloud_storage_max_connections": 21}, [])
+    else:
+        server.cluster.license_status = "expired"
+    try:
+        assert ids(pair.desk.bench.plan()) == []
+        assert pair.desk.bench.plan().plan.errors == ()
+        (row,) = list_mirrors(SiteOptions(invocation=pair.desk.bench.invocation, select=Select()), ["west"]).rows
+        assert row.seen.status == "ACTIVE"
+        pair.apply(link([pair.orders], "failed-over"))
+    finally:
+        server.cluster.license_status = "valid"
+        server.cluster.write({}, ["cloud_storage_max_connections"])
+        server.restart()
+
+
 @pytest.mark.emulated("stops its Admin API")
 def test_while_the_admin_api_is_away_a_link_is_neither_made_again_nor_given_to_jobs(pair: Pair) -> None:
     pair.create(pair.orders)
@@ -369,6 +406,16 @@ def test_a_link_is_altered_by_a_command(pair: Pair) -> None:
     assert build_literal_filter(pair.orders) in pair.filters()
 
 
+def commits(consumer: Consumer, place: TopicPartition) -> bool:
+    """Commit an offset; false while the group's coordinator still loads."""
+    try:
+        consumer.commit(offsets=[place], asynchronous=False)
+    except KafkaException as error:
+        assert error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        return False
+    return True
+
+
 def test_group_offsets_and_access_rules_follow_their_source(pair: Pair) -> None:
     pair.create(pair.orders, records=3)
     group, allow = f"{pair.prefix}-readers", (AclOperation.READ, AclPermissionType.ALLOW)
@@ -376,7 +423,7 @@ def test_group_offsets_and_access_rules_follow_their_source(pair: Pair) -> None:
     admin = Brokers({"bootstrap.servers": pair.source})
     admin.create_acls([rule])[rule].result()
     consumer = Consumer({"bootstrap.servers": pair.source, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(pair.orders, 0, 2)], asynchronous=False)
+    until(lambda: commits(consumer, TopicPartition(pair.orders, 0, 2)))
     consumer.close()
     groups = {"enabled": True, "filters": [{"name": pair.prefix, "patternType": "prefixed"}]}
     rules = {"enabled": True, "filters": [{"resourceType": "topic"}]}
