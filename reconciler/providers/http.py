@@ -99,10 +99,12 @@ class HttpLogin:
     build_context: Callable[[], ssl.SSLContext]
     hint: str
     """What to check if the login is rejected."""
+    get_token: Callable[[str], str] | None = None
+    """Returns a valid bearer token other than the given one, which was refused; it replaces `read_headers`."""
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Headers of each request."""
+        """Headers of each request by a login that does not expire."""
         return self.read_headers()
 
     @cached_property
@@ -224,9 +226,11 @@ class HttpApi:
         return HttpAnswer(status, content, f"{self.name} ({address})", _parse_wait(headers))
 
     def _send_once(
-        self, method: str, url: str, body: bytes | None, limit_s: float, more: Mapping[str, str]
+        self, method: str, url: str, body: bytes | None, limit_s: float, more: Mapping[str, str], refused: str = ""
     ) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Accept": "application/json", **self.login.headers, **more}
+        token = self.login.get_token(refused) if self.login.get_token is not None else ""
+        login = build_bearer_header(token) if token else self.login.headers
+        headers = {"Accept": "application/json", **login, **more}
         if body is not None:
             headers["Content-Type"] = "application/json"
         origin = _origin(url)
@@ -243,7 +247,9 @@ class HttpApi:
                 if len(content) > self.answer_max:
                     message = f"{self.name}: the answer of {url} does not end"
                     raise UserError(message, hint="Check the address, and any proxy in between.")
-            return answer.status, answer.headers, bytes(content)
+        if answer.status == HTTPStatus.UNAUTHORIZED and token and not refused:  # It has expired or was revoked.
+            return self._send_once(method, url, body, limit_s, more, token)
+        return answer.status, answer.headers, bytes(content)
 
     def _require_accepted_login(self, answer: HttpAnswer) -> HttpAnswer:
         if answer.status in self.refusals:

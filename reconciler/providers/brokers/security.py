@@ -397,10 +397,10 @@ class TokenSource:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
 
-    def get_token(self) -> str:
-        """Return a valid token, renewed after 80 % of its lifetime."""
+    def get_token(self, refused: str = "") -> str:
+        """Return a valid token, renewed after 80 % of its lifetime, or if it is the one that a server refused."""
         with self._lock:
-            if self._token is None or monotonic() > self._renew_at:
+            if self._token in {None, refused} or monotonic() > self._renew_at:
                 requested_at = monotonic()
                 self._token, life = self._request_token()
                 self._renew_at = requested_at + life * _EARLY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import NotAuthorizedError, NotFoundError
+from reconciler.errors import NotAuthorizedError, NotFoundError, UserError
 from reconciler.planning.fields import ALL_LINK_FEATURES, CONFIGS, KEEP_DIVERGED, canonicalize_field
 from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.translate import Dialect
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
     from reconciler.providers.brokers.translate import ConfigState
+    from reconciler.providers.confluent.client import RestClient
     from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
     from reconciler.providers.confluent.kinds import ClusterKind
 
@@ -76,6 +77,18 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
         configs={key: config for key, config in configs.items() if key not in fixed},
         defaults=defaults,
     )
+
+
+def check_kind(kind: ClusterKind, rest: RestClient, declared: str | None) -> ClusterKind:
+    """Return the kind of a Cloud cluster, with what the cluster says of links; reject a kind that it is not."""
+    may_be_destination = rest.may_have_links()
+    if may_be_destination is None or may_be_destination is kind.may_be_destination:
+        return kind
+    if declared is None:
+        return kind if may_be_destination else replace(kind, name=f"{kind.name} of this kind", may_be_destination=False)
+    what = "can be the destination of links" if may_be_destination else "says that cluster linking is disabled on it"
+    message = f"cluster {rest.name}: kind is {declared}, and the cluster {what}"
+    raise UserError(message, hint="Correct kind of the Cluster.")
 
 
 def _choose_links(kind: ClusterKind) -> tuple[MirrorSupport, Mapping[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import quote, urlencode
@@ -40,6 +41,10 @@ _PATH_WORDS: Final = {word: f"{word}-mirror" for word in REVERSALS}
 """Verbs that have other words in a path."""
 _ANSWER_MAX: Final = 512 << 20
 """Limit of the configs of all topics: about 10 KB for each."""
+_NO_LINKS: Final = "Cluster linking is disabled"
+"""Part of the message of clusters that cannot be the destination of links (confluent.md, 7)."""
+_NO_CLUSTER: Final = "lkc-000000"
+"""Id of no cluster, for a trial."""
 _LOGIN_HINT: Final = "Check {} of the Cluster, and that it is a login of this cluster, not of Confluent Cloud itself."
 
 
@@ -106,6 +111,13 @@ class RestClient:
                 return _object(check(answer, doing))
             tries.wait()
 
+    def may_have_links(self) -> bool | None:
+        """Return whether links can copy into the cluster, by a trial; `None` if this login may not try it."""
+        content = {"source_cluster_id": _NO_CLUSTER, "configs": [{"name": "connection.mode", "value": "INBOUND"}]}
+        query = {"link_name": "reconciler-trial", "validate_only": True, "validate_link": False}
+        answer = self.request("POST", "links", content=content, is_repeatable=True, **query)
+        return False if _NO_LINKS in answer.message else True if answer.is_success else None
+
     def alter_link(self, name: str, changes: Sequence[Mapping[str, Any]]) -> None:
         """Change configs of a link, one at a time where the API has no batch."""
         answer = self.request(
@@ -145,8 +157,14 @@ class RestClient:
         return answers
 
     def _check_cluster(self) -> None:
-        """Reject an endpoint of another cluster. A cluster is read once, after the first 404."""
-        if self._is_known or self._api.read(self._base).status != HTTPStatus.NOT_FOUND:
+        """Reject the endpoint or login of another cluster. A cluster is read once, after the first 403 or 404."""
+        if self._is_known:
+            return
+        answer = self._api.read(self._base)
+        if answer.status == HTTPStatus.FORBIDDEN:
+            message = f"{answer.where} refuses the login ({answer.status}): {answer.message}"
+            raise NotAuthorizedError(message, hint=self._api.login.hint)
+        if answer.status != HTTPStatus.NOT_FOUND:
             self._is_known = True
             return
         answer = self._api.read(self._base.rpartition("/")[0])
@@ -163,7 +181,7 @@ class RestClient:
             is_failure = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
             is_transient = is_failure or (not answer.is_success and any(text in answer.message for text in _TRANSIENT))
             if not is_transient or tries.has_ended:
-                if answer.status == HTTPStatus.NOT_FOUND:
+                if answer.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
                     self._check_cluster()
                 return answer
             tries.wait()
@@ -178,7 +196,11 @@ def _make_login(declared: Cluster, connection: ConfluentConnection, edge: Edge) 
     """Use the API key, the login of `rest`, or the token of the brokers' OAUTHBEARER."""
     where, rest = f"{declared.address}: spec.confluent", connection.rest
     key, secret = connection.api_key, connection.api_secret
-    field = "apiKey and apiSecret" if key is not None else "security" if connection.sends_oauth_token else "rest"
+    secrets = [
+        f"{field} ({reference})"
+        for field, reference, targets in connection.list_secrets()
+        if connection.sends_oauth_token or connection.rest_origin in targets
+    ]
     files = rest or connection.security
 
     def reveal(reference: str) -> str:
@@ -187,8 +209,6 @@ def _make_login(declared: Cluster, connection: ConfluentConnection, edge: Edge) 
     def read_headers() -> Mapping[str, str]:
         if key is not None and secret is not None:
             return build_basic_header(reveal(key), reveal(secret))
-        if connection.sends_oauth_token:
-            return build_bearer_header(build_token_source(declared, edge).get_token())
         if rest is not None and rest.token is not None:
             return build_bearer_header(reveal(rest.token))
         if rest is not None and rest.username is not None and rest.password is not None:
@@ -199,11 +219,13 @@ def _make_login(declared: Cluster, connection: ConfluentConnection, edge: Edge) 
         tls = Tls() if files is None else Tls.read_files(files, edge, where=where)
         return tls.build_context(where=where)
 
-    return HttpLogin(read_headers, build_context, _LOGIN_HINT.format(field))
+    open_tokens = cache(lambda: build_token_source(declared, edge))
+    get_token = (lambda refused: open_tokens().get_token(refused)) if connection.sends_oauth_token else None
+    return HttpLogin(read_headers, build_context, _LOGIN_HINT.format(" and ".join(secrets) or "rest"), get_token)
 
 
 _MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
-    "Cluster linking is disabled": (
+    _NO_LINKS: (
         "a cluster of its kind cannot be the destination of links",
         "Link from a Dedicated or Enterprise cluster, or mirror by jobs.",
     ),

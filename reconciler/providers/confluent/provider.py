@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from reconciler.providers.brokers.provider import BrokersProvider
-from reconciler.providers.confluent.capabilities import DIALECT, read_capabilities
+from reconciler.providers.confluent.capabilities import DIALECT, check_kind, read_capabilities
 from reconciler.providers.confluent.client import RestClient
 from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
 from reconciler.providers.confluent.kinds import find_kind
@@ -40,7 +40,13 @@ class ConfluentProvider(BrokersProvider):
 
     def _read_capabilities(self) -> Capabilities:
         connection = cast("ConfluentConnection", self._declared.spec.connection)
-        return read_capabilities(self._rest_kafka, self._look, find_kind(connection))
+        kind = find_kind(connection)
+        if connection.type == "cloud" and any(kind_of(address) == "link" for address in self._known_here()):
+            kind = check_kind(kind, self._rest, connection.kind)
+        return read_capabilities(self._rest_kafka, self._look, kind)
+
+    def _known_here(self) -> Iterator[Address]:
+        return (address for address in self._known if cluster_of(address) == self._client.name)
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record owners in the ledger; raise without brokers."""
@@ -84,10 +90,6 @@ class ConfluentProvider(BrokersProvider):
         from reconciler.providers.confluent.links import ConfluentSite, LinkReader
 
         name = self._client.name
-        mirrors = {
-            full_name_of(address)
-            for address in self._known
-            if kind_of(address) == "mirror" and cluster_of(address) == name
-        }
+        mirrors = {full_name_of(address) for address in self._known_here() if kind_of(address) == "mirror"}
         reader = LinkReader(self._rest, LinkOptions(name, self._naming, self._edge), mirrors)
         return ConfluentSite(**vars(self._open_site()), read_entries=reader.read_entries, reader=reader)
