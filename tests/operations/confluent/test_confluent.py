@@ -153,19 +153,6 @@ def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
     assert (row.seen.name, row.seen.status.value, [each.lag for each in row.partitions]) == (orders, "ACTIVE", [0])
 
 
-@pytest.mark.fact("F-C-202")
-def test_of_many_mirrors_the_one_that_is_refused_fails_alone(desk: Desk, orders: str) -> None:
-    names = [f"{orders}-{number}" for number in range(8)]
-    topics = [topic(name) for name in names]
-    desk.apply(*topics, desk.mirror(dict.fromkeys(names, "mirroring")))
-    desk.servers["east"].faults.add("refused", MIRROR, f"failover/{names[3]}/", status=400, message="not now")
-    desk.declare(*topics, desk.mirror(dict.fromkeys(names, "failed-over")))
-    (message,) = desk.fail()
-    assert "not now" in message
-    assert [name for name, state in desk.states().items() if state != "STOPPED"] == [names[3]]
-    desk.apply(*topics, desk.mirror(dict.fromkeys(names, "failed-over")))
-
-
 def test_a_verb_whose_answer_was_lost_is_not_sent_again(desk: Desk, orders: str) -> None:
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
     desk.servers["east"].faults.add("lost", "POST", "mirrors:failover")

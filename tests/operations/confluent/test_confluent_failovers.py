@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -16,6 +17,7 @@ from reconciler.errors import NotAuthorizedError
 from tests.operations.confluent.test_confluent import ALLOWED, Desk, topic
 from tests.operations.redpanda.test_redpanda import ids
 from tests.processes import ran
+from tests.servers.brokers import emptied
 from tests.servers.confluent.mirrors import MIRROR
 
 if TYPE_CHECKING:
@@ -51,8 +53,12 @@ UNLOCKED: Final = "import sys; from reconciler.cli.main import main; sys.exit(ma
 
 
 @pytest.fixture
-def desk(bench: Bench, confluent: Pair) -> Desk:
-    return Desk(bench, confluent, f"many-{uuid4().hex[:8]}")
+def desk(bench: Bench, confluent: Pair) -> Iterator[Desk]:
+    """Yield a workspace whose topics go with the test: the shared brokers would slow down."""
+    desk = Desk(bench, confluent, f"many-{uuid4().hex[:8]}")
+    yield desk
+    for server in confluent:
+        emptied(server.kafka, desk.link)
 
 
 def mirror_many(desk: Desk, count: int) -> list[str]:

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from reconciler.errors import ReconcilerError
+from reconciler.operations.mirrors.mirror_views import read_mirror_errors
+from reconciler.operations.steps.invocation import Select
+from reconciler.operations.steps.runner import SiteOptions
 from reconciler.providers.confluent import mirrors
+from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.operations.confluent.test_confluent import Desk, topic
 from tests.operations.stage import give_roles
 from tests.servers.confluent.mirrors import MIRROR
@@ -112,3 +118,53 @@ def test_a_stopped_mirror_takes_no_other_role(desk: Desk, orders: str, before: s
     ]
     stopped = {name: role for role, name in names.items() if role in {"promoted", "failed-over"}}
     desk.apply(*topics, desk.mirror(stopped | {names[role]: before for role in ("mirroring", "paused")}))
+
+
+@pytest.mark.fact("F-C-207")
+@pytest.mark.parametrize("link", [{}, {"prefix": "p-"}], ids=["one-way", "prefixed"])
+def test_reversing_over_a_link_that_goes_one_way_is_refused_at_plan(
+    desk: Desk, orders: str, link: dict[str, str]
+) -> None:
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}, **link))
+    desk.declare(topic(orders), desk.mirror({orders: "reversed"}, **link))
+    with pytest.raises(ReconcilerError, match="a mirror of a destination link cannot be reversed"):
+        desk.bench.plan()
+
+
+@pytest.mark.fact("F-C-210")
+def test_a_task_that_reports_an_error_is_shown_with_its_text(desk: Desk, orders: str) -> None:
+    rules = {"enabled": True, "filters": [{"resourceType": "topic", "operation": "read"}]}
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}, aclSync=rules))
+    text = "ACL migration is enabled but acl.filters is not set. Please set acl.filters to proceed with ACL migration."
+    error = {"code": "MISCONFIGURATION_ERROR", "message": text}
+    fault = desk.servers["east"].faults.add("fails", "LINK", f"{desk.link}/AclSync", times=ALWAYS, **error)
+    link = [f"link/east/{desk.link}"]
+    reach = SiteOptions(invocation=desk.bench.invocation, select=Select())
+    until(lambda: fault.times < ALWAYS, "the task did not run")
+    until(lambda: text in str(read_mirror_errors(reach, link)), lambda: str(read_mirror_errors(reach, link)))
+
+
+@pytest.mark.fact("F-C-212")
+@pytest.mark.parametrize(("clusters", "synced"), [("confluent", "producer"), ("confluent_platform", "gzip")])
+def test_compression_is_copied_where_the_platform_of_the_destination_copies_it(
+    bench: Bench, request: pytest.FixtureRequest, clusters: str, synced: str
+) -> None:
+    desk = Desk(bench, request.getfixturevalue(clusters), f"orders-{uuid4().hex[:8]}")
+    orders = desk.link.removeprefix("link-of-")
+    include = [*ALWAYS_SYNCED, "retention.ms", "compression.type"]
+    declared = topic(orders), desk.mirror({orders: "mirroring"}, topicConfigSync={"include": include})
+    desk.apply(*declared)
+    configs, to_set = {"compression.type": "gzip", "retention.ms": "86400000"}, AlterConfigOpType.SET
+    entries = [ConfigEntry(*row, incremental_operation=to_set) for row in configs.items()]
+    resource = ConfigResource(ResourceType.TOPIC, orders, incremental_configs=entries)
+    # Cloud does not let a client set it.
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{desk.servers['west'].broker_port}"})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+    def read() -> dict[str, str]:
+        with desk.servers["east"].read_own([orders]) as own:
+            return own.read_configs([orders])[orders]
+
+    until(lambda: read().get("retention.ms") == "86400000", read)
+    assert read().get("compression.type", "producer") == synced
