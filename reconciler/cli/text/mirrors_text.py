@@ -211,4 +211,4 @@ def _format_link(row: LinkRow) -> Iterator[Line]:
         yield make_line("  ", Span("error: ", Tone.QUIET), f"{seen.trouble.code}: {seen.trouble.message}")
     for task, trouble in sorted(seen.tasks.items()):
         yield make_line("  ", Span(f"task {task}: ", Tone.QUIET), f"{trouble.code}: {trouble.message}")
-    yield make_line("  ", Span("commands: ", Tone.QUIET), ", ".join(row.legal))
+    yield make_line("  ", Span("commands: ", Tone.QUIET), ", ".join(row.legal) or _NONE)

@@ -211,7 +211,7 @@ def _build_plan_input(
 _GUARD_HINTS: Final[Mapping[str, str]] = {
     "protected": "Apply once with protect: false.",
     "nested": "Delete those first, or all of it: --recursive",
-    "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
+    "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does it, losing what they lack.",
 }
 """Hints for guards that `--allow` cannot override. `{}` is the address."""
 

@@ -543,7 +543,8 @@ def _check_number(
     hint = "Declare the topics of both in one MirrorLink, or leave one of them out."
     if left:
         hint = f"Apply the removal of {left[0]} first, then declare this one."
-    message = f"cluster {link.cluster} can have {most} link, and {list_first(others, grouping='')} is there or declared"
+    named = list_first(others, grouping="")
+    message = f"cluster {link.cluster} can have {most} link, and {named} exists or is declared"
     yield PlanFinding(address, wanted.source, message, hint)
 
 

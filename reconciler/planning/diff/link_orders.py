@@ -174,7 +174,10 @@ def _delete_link(
         decision.warn(order.link, None, "the next apply creates it again if the files declare it", hint)
     if mirrors:
         what = pluralize(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
-        decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
+        may_restore = "reversed" in situation.find_capabilities(link.cluster).mirrors.roles
+        again = "To mirror one again, delete its topic first."
+        hint = "Restore first those that are to follow their sources again." if may_restore else again
+        decision.warn(order.link, None, f"{what}; the topics stay", hint)
     ordered = {other.link for other in situation.request.orders if isinstance(other, DeleteLinkOrder)}
     if has_two_halves(link) and build_other_half_address(link) not in ordered:
         stays = f"its half on cluster {link.spec.source} stays"

@@ -474,7 +474,7 @@ def decide_auto_created_mirrors(situation: Situation, decision: Decision) -> Non
             decision.actions.append(plan_deletion(address, seen, Reason.NO_LONGER_DECLARED))
     for at, mirrors in excluded.items():
         names, hint = list_first(mirrors, grouping=""), f"To delete one with its records: --allow delete:{mirrors[0]}"
-        message = f"autoCreate made {names}, which its filters no longer take: they are still mirrored"
+        message = f"its filters no longer select {names}, which autoCreate made and the link still mirrors"
         decision.warn(at, situation.wanted[at].source, message, hint)
 
 

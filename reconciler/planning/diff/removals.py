@@ -312,7 +312,8 @@ class ContainerGuard:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
         way = f"{format_required_option(left, self._situation.request.selection)}, and add " if left else ""
-        message = f"it is no longer declared, but {list_first(mirrors, grouping='')} is not stopped"
+        named = f"{list_first(mirrors, grouping='')} {'is' if len(mirrors) == 1 else 'are'}"
+        message = f"it is no longer declared, but {named} not stopped"
         ending = self._situation.name_ending(mirrors[0])
         hint = f"Declare the link again and {ending} its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]

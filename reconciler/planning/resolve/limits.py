@@ -281,7 +281,7 @@ def find_unsupported_features(
     """Yield unsupported features of a link. If `is_derived`, protection is not checked."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
-        yield describe_unsupported(capabilities, f"have a link of mode {spec.mode}")
+        yield describe_unsupported(capabilities, f"have a link of mode {spec.mode}", f"{spec.mode}-mode")
     if not is_derived:
         yield from explain_unprotectable(link, capabilities)
     defaults = type(spec)(source=spec.source)
@@ -394,7 +394,8 @@ def _suggest_fewer(before: int, after: int, capabilities: Capabilities) -> str:
 def describe_unsupported(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
     """Return message and hint for an unsupported feature. `lacks` has the reason for `field`."""
     why = capabilities.lacks.get(field)
+    way = "Remove the cause, or leave it out" if why else "Remove it from the manifest"
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",
-        f"{'Change that, or remove' if why else 'Remove'} it from the manifest: an unsupported field is never ignored.",
+        f"{way}: an unsupported field is never ignored.",
     )

@@ -48,8 +48,12 @@ SHADOW_LINKS: Final = MirrorSupport(
 _LACKS: Final = {
     "roles": "a shadow link mirrors a topic, or fails it over",
     "prefix": "a shadow link keeps the names of its source",
-    "paused": "pausing a task of a shadow link stops that task alone, and records are copied on",
+    "paused": "pausing a task of a shadow link stops that task alone, and records are still copied",
     "mirror-configs": "all configs of a shadow topic follow its source",
+    "topic-config-sync": "a shadow link has its own list of configs, which rpk shadow update changes",
+    "protect": "brokers refuse producers' records in a shadow topic anyway",
+    "retry-timeout": "a shadow link has no such option",
+    "bidirectional-mode": "a shadow link has one direction",
 }
 """Why shadow links do not support a feature."""
 REDPANDA: Final = Capabilities(
