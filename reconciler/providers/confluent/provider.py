@@ -18,6 +18,7 @@ from reconciler.resources.owners import OwnerChange, ResourceOwner
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
+    from reconciler.providers.brokers.groups import KafkaGroups
     from reconciler.providers.brokers.ledger import Entries
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.providers.confluent.links import ConfluentSite
@@ -57,6 +58,15 @@ class ConfluentProvider(BrokersProvider):
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Measure by offsets; without brokers nothing is measured."""
         return super().measure_topics(addresses, cuts) if self._client.has_brokers else {}
+
+    @property
+    def groups(self) -> KafkaGroups:
+        """Consumer groups; without brokers they can be listed and described."""
+        if self._client.has_brokers:
+            return super().groups
+        from reconciler.providers.confluent.groups import RestGroups
+
+        return RestGroups(self._rest_kafka, self._naming)
 
     def _observe_cluster(self, look: ClusterFacts) -> Observed:
         cluster_id = look.cluster.id

@@ -36,4 +36,4 @@ def test_jobs_copy_into_a_kind_that_may_not_be_a_destination_and_the_plan_says_w
     why = f"Confluent Cloud {kind.capitalize()} cannot be the destination"
     assert why in " ".join(warning.message for warning in planned.warnings)
     desk.apply(topic("orders"), desk.mirror({"orders": "mirroring"}))
-    assert desk.row().partitions[0].position.end == 1
+    assert desk.row().partitions[0].end == 1
