@@ -32,7 +32,7 @@ DIALECT: Final = Dialect(
     # Cloud has segments of 50 MiB at least, and its own ratio for the cleaner.
     ledger_configs={"segment.bytes": str(50 << 20), "min.cleanable.dirty.ratio": None},
 )
-_FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"}
+_FEATURES: Final = (ALL_LINK_FEATURES | {"force-delete"}) - {KEEP_DIVERGED, "protect"}
 _CLOUD_REPLICAS: Final = 3
 _TIERING: Final = "remote.storage.enable"
 _ONLY_PLATFORM: Final = "Confluent Cloud does not pause links: pause its mirrors, with state: paused"
