@@ -123,6 +123,8 @@ class Reason(StrEnum):
     ADOPTED_DIFFERS = "adopted_differs"
     ALREADY_EXISTS = "already_exists"
     ALREADY_GONE = "already_gone"
+    FORCED = "forced"
+    """A link is deleted with the mirrors that it made itself, because an allowance names it."""
     IMPLIED_BY_TIER = "implied_by_tier"
     MOVED = "moved"
     READDRESSED = "readdressed"

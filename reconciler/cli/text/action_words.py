@@ -138,6 +138,8 @@ def format_reason(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912
             return "sets drift back"
         case Reason.ADOPTED_DIFFERS:
             return "found here, differs from the files"
+        case Reason.FORCED:
+            return "its mirrors end with it"
         case Reason.IMPLIED_BY_TIER:
             return "implied by a tier below"
         case Reason.READDRESSED:

@@ -157,7 +157,7 @@ def apply_guards(
     if not any(isinstance(action, Delete) for action in judged):
         return GuardResult(tuple(judged))
     judged = list(advise_unmounts(_block_excess_deletes(judged, situation, allowed), situation))
-    holding = ContainerGuard(judged, situation)
+    holding = ContainerGuard(judged, situation, allowed)
     return GuardResult(holding.judge_all(), holding.errors, holding.warnings)
 
 

@@ -50,6 +50,7 @@ from reconciler.resources.mirror_link import (
 )
 from reconciler.resources.mirrors import (
     FAILOVER,
+    PROMOTE,
     RESTORE,
     REVERSALS,
     DivergedPartition,
@@ -285,6 +286,7 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
     """Warn about filters without matches, mirrors that a prefix excludes, and mirrors open to other writers."""
     situation = review.situation
     yield from _find_open_mirrors(situation)
+    yield from _find_syncs_of_promoted(review)
     for address, entry in sorted(situation.desired_mirrors.items()):
         if entry.state == "reversed" and situation.can_plan(address):
             yield from _find_unprotected_peer(situation.wanted[address], entry, situation)
@@ -304,6 +306,31 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
         if link.spec.source in situation.trusted:
             yield from _check_topic_filters(address, wanted, link, situation)
             yield from _check_group_filters(address, wanted, link, situation)
+
+
+def _find_syncs_of_promoted(review: Review) -> Iterator[PlanFinding]:
+    """Warn about offset sync by a platform while mirrors are promoted. Jobs leave groups alone that have moved."""
+    situation, promoted = review.situation, dict[Address, list[Address]]()
+    for action in review.actions:
+        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == PROMOTE:
+            promoted.setdefault(link_of(action.after), []).append(action.address)
+    for address, mirrors in sorted(promoted.items()):
+        wanted = situation.wanted.get(address)
+        link = None if wanted is None else wanted.resource
+        if wanted is None or not isinstance(link, MirrorLink):
+            continue
+        syncing = link.spec.consumer_offset_sync
+        if syncing is None or not syncing.enabled or situation.find_capabilities(link.cluster).mirrors.by_jobs:
+            continue
+        yield PlanFinding(
+            address,
+            wanted.source,
+            f"its offset sync goes on while {list_first(mirrors, _MAX_NAMES, grouping='')} is promoted, and overwrites "
+            f"the offsets of groups that already read on cluster {link.cluster}",
+            "Set consumerOffsetSync.enabled: false together with the promotion, which pauses it first; or exclude the "
+            "groups that move.",
+            ((address, _GROUP_FILTERS),),
+        )
 
 
 def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:

@@ -51,6 +51,7 @@ from reconciler.resources.namespace import Namespace
 from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:
+    from reconciler.planning.allowances import Grant
     from reconciler.resources.inventory import Observed, Recorded
 
 
@@ -234,9 +235,10 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
 class ContainerGuard:
     """Decides which namespaces, links and clusters must stay after the deletes of their content."""
 
-    def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
+    def __init__(self, actions: Sequence[Action], situation: Situation, allowed: Sequence[Grant]) -> None:
         self._actions = actions
         self._situation = situation
+        self._allowed = allowed
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
         self._forgotten = {action.address for action in actions if isinstance(action, Forget)}
         applied = [action for action in actions if action.blocked is None]
@@ -286,8 +288,7 @@ class ContainerGuard:
             message = f"{list_first(inside, grouping='')} mirrors it: {ending} or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
         if kind == "link" and not self._situation.request.options.is_destroy:
-            self._refuse_link(action, inside)
-            return action
+            return self._force_link(action, inside) or self._refuse_link(action, inside)
         if staying:
             message = f"it holds {list_first(staying, grouping='')}, which stays"
             return replace(action, blocked=Block("not_empty", message, None))
@@ -308,7 +309,18 @@ class ContainerGuard:
         blocks = (self._deletes[address].blocked for address in inside)
         return next((block.instead for block in blocks if block is not None and block.instead), None)
 
-    def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
+    def _can_force(self, action: Delete) -> bool:
+        return "force-delete" in self._situation.find_capabilities(action.cluster or "").mirrors.features
+
+    def _force_link(self, action: Delete, mirrors: Sequence[Address]) -> Delete | None:
+        """Return the delete of a link that only its own mirrors use, if an allowance names the link's address."""
+        named = (grant for grant in self._allowed if (grant.verb, grant.pattern) == ("delete", action.address))
+        grant = next(named, None)
+        if grant is None or not self._can_force(action) or not self._situation.recorded.keys().isdisjoint(mirrors):
+            return None
+        return replace(action, granted_by=grant.origin, reasons=(*action.reasons, Reason.FORCED))
+
+    def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> Delete:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
         way = f"{format_required_option(left, self._situation.request.selection)}, and add " if left else ""
@@ -322,7 +334,10 @@ class ContainerGuard:
                 f"Declare the link again. {list_first(strange, grouping='')} has no entry of its own: "
                 f"`reconciler mirror failover {strange[0]}` stops it"
             )
+            if strange == [*mirrors] and self._can_force(action):
+                hint += f". To delete the link all the same, and keep the topics: --allow delete:{action.address}"
         self.errors.append(PlanFinding(action.address, action.source, message, hint))
+        return action
 
     def _can_forget(self, address: Address) -> bool:
         return IMPLIED in self._situation.recorded[address].origins or self._situation.request.options.is_destroy

@@ -369,14 +369,19 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
     return any(change.path.startswith(ACLS) for change in pending_change.changes)
 
 
-def create_topic(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic; `shape` is (partitions, replicas). Return its id; `None` if the name exists."""
+def create_topic(
+    client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str], *, is_trial: bool = False
+) -> str | None:
+    """Create a topic; `shape` is (partitions, replicas). Return its id; `None` if the name exists, or after a trial."""
     request = build_creation_request(client.dialect, [(name, *shape, configs)])
+    request.validate_only = is_trial
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
         return None
     if answer.error_code:
         raise translate_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+    if is_trial:
+        return None
     wait_until_created(client, [name])
     return str(answer.topic_id)
 

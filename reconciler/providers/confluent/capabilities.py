@@ -9,6 +9,7 @@ from reconciler.errors import NotAuthorizedError, NotFoundError, UserError
 from reconciler.planning.fields import ALL_LINK_FEATURES, CONFIGS, KEEP_DIVERGED, canonicalize_field
 from reconciler.providers.brokers.cluster_facts import BY_JOBS
 from reconciler.providers.brokers.translate import Dialect
+from reconciler.providers.confluent.kafka_over_rest import TIER_NAMES
 from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.inventory import NATIVE_LINKS, AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, build_kafka_catalog
@@ -27,16 +28,23 @@ DIALECT: Final = Dialect(
     tells_own=True,
     replication="reassignment",
     records_at_once=None,
+    config_names=TIER_NAMES,
     # Cloud has segments of 50 MiB at least, and its own ratio for the cleaner.
     ledger_configs={"segment.bytes": str(50 << 20), "min.cleanable.dirty.ratio": None},
 )
-_FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"} | {"bidirectional-mode", "source-mode"}
+_FEATURES: Final = ALL_LINK_FEATURES - {KEEP_DIVERGED, "protect"} | {
+    "bidirectional-mode",
+    "source-mode",
+    "force-delete",
+}
 _CLOUD_REPLICAS: Final = 3
+_TIERING: Final = "remote.storage.enable"
 _ONLY_PLATFORM: Final = "Confluent Cloud does not pause links: pause its mirrors, with state: paused"
 _CONFLUENT: Final = Capabilities(
     platform=DIALECT.platform,
     namespaces_are_rules=True,
     untiering=False,
+    tiering_words="kip-405",
     acls=True,
     access=AccessControl(denies_are_final=True, operations=OPERATIONS, is_open=False),
     keeps_quotas=False,
@@ -55,7 +63,15 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
     if not kind.may_set_replication_factor:
         lacks["replication_factors"] = "Confluent Cloud sets it itself"
     listed = _read_defaults(client)
-    configs = build_kafka_catalog(listed or KAFKA_CONFIGS, "4.0")
+    configs = dict(build_kafka_catalog(listed or KAFKA_CONFIGS, "4.0"))
+    for ours, theirs in TIER_NAMES.items():
+        if ours in listed:
+            configs[ours] = replace(configs[ours], default=listed[ours].value, minimum=-1, aliases=(theirs,))
+        elif not kind.may_pause_links:
+            configs.pop(ours, None)
+            lacks[CONFIGS + theirs] = lacks["tiering"] = (
+                "Confluent Cloud keeps the records of all topics in its own tiers"
+            )
     brokers = len(look.cluster.brokers) or _CLOUD_REPLICAS
     defaults = {
         key: str(canonicalize_field(CONFIGS + key, state.value, configs))
@@ -66,12 +82,14 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
     return replace(
         _CONFLUENT,
         acls=not code,
+        tiering=_TIERING in listed,
         mirrors=links,
         replication_factors=range(1, brokers + 1) if kind.may_set_replication_factor else (_CLOUD_REPLICAS,),
         lacks={
             **lacks,
             **missing,
             **{CONFIGS + key: why for key, why in fixed.items()},
+            "untiering": "Confluent does not document what becomes of its records in object storage",
             "replication_change": "the REST API has no way to change it",
         },
         configs={key: config for key, config in configs.items() if key not in fixed},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -45,6 +46,13 @@ _OPERATIONS: Final = (
 )
 _PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 """Words of access rules, at the index of Kafka's number."""
+TIER_NAMES: Final[Mapping[str, str]] = {
+    "remote.storage.enable": "confluent.tier.enable",
+    "local.retention.ms": "confluent.tier.local.hotset.ms",
+    "local.retention.bytes": "confluent.tier.local.hotset.bytes",
+}
+"""Platform's name of a config of tiered storage, by Kafka's, which files have."""
+_OURS: Final = {theirs: ours for ours, theirs in TIER_NAMES.items()}
 _PROBE_TOPIC: Final = "reconciler-defaults"
 """Name of no topic, for which the API reports the configs of a new one."""
 
@@ -76,10 +84,12 @@ class RestKafkaClient(KafkaClient):
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, the brokers of Platform, and operations that the brokers report as allowed."""
+        if self.has_brokers:
+            described = replace(super().describe_cluster(), id=self.rest.cluster_id)
+            return replace(described, racks={}) if self._is_cloud else described
         rows = [] if self._is_cloud else self.rest.list_rows("brokers")
         racks = {int(row["broker_id"]): row.get("rack") for row in rows if "broker_id" in row}
-        operations = super().describe_cluster().operations if self.has_brokers else frozenset[str]()
-        return ClusterDescription(self.rest.cluster_id, racks, operations)
+        return ClusterDescription(self.rest.cluster_id, racks, frozenset())
 
     def read_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return topics by name, from brokers if declared."""
@@ -295,7 +305,7 @@ def _to_kafka_code(answer: HttpAnswer) -> int:
 def _parse_configs(rows: Iterable[Json]) -> dict[str, ConfigState]:
     # Older versions of Platform leave out `is_`.
     return {
-        str(row["name"]): ConfigState(
+        _OURS.get(str(row["name"]), str(row["name"])): ConfigState(
             row.get("value"),
             _SOURCES.get(str(row.get("source")), 5 if row.get("is_default", row.get("default")) else 1),
             bool(row.get("is_read_only", row.get("read_only"))),

@@ -16,7 +16,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MirrorStatus
-from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
+from reconciler.planning.actions import ControlAction, Create, Delete, Reason, Transition, Update
 from reconciler.providers.brokers.admin_requests import PLATFORM
 from reconciler.providers.brokers.links.native_links import NativeLinkBatch
 from reconciler.providers.confluent.client import POLLS
@@ -91,6 +91,9 @@ class LinkBatch(NativeLinkBatch):
     def _change(self, action: ControlAction) -> None:
         if isinstance(action, Update) and isinstance(action.after, MirrorTopic):
             self.results[action.id] = self._update_mirror(action)
+        elif isinstance(action, Delete) and Reason.FORCED in action.reasons:
+            self._delete_link(full_name_of(action.address), action.incarnation, force=True)
+            self.results[action.id] = None
         else:
             super()._change(action)
 
@@ -142,7 +145,7 @@ class LinkBatch(NativeLinkBatch):
             self._rest.alter_link(name, alterations)
         return link.id
 
-    def _delete_link(self, name: str, link_id: str | None) -> None:
+    def _delete_link(self, name: str, link_id: str | None, *, force: bool = False) -> None:
         link = self.site.reader.find_link(name)
         if link is None:
             return
@@ -150,7 +153,8 @@ class LinkBatch(NativeLinkBatch):
             raise StalePlanError(f"link {name} was deleted and created again since the plan", hint="Plan again.")
         self.may_go_on()
         try:
-            self._rest.change("DELETE", "links", name, doing=f"delete link {name}", is_repeatable=True)
+            query = {"force": True} if force else {}
+            self._rest.change("DELETE", "links", name, doing=f"delete link {name}", is_repeatable=True, **query)
         except NotFoundError:
             return
         tries = Tries(POLLS, within_s=_STALLED_S)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.providers.brokers.provider import BrokersProvider
 from reconciler.providers.confluent.capabilities import DIALECT, check_kind, read_capabilities
 from reconciler.providers.confluent.client import RestClient
 from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
 from reconciler.providers.confluent.kinds import find_kind
 from reconciler.resources.address import cluster_of, full_name_of, kind_of
-from reconciler.resources.inventory import Observed
+from reconciler.resources.inventory import MirrorSupport, Observed
+from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
     from reconciler.providers.brokers.cluster_facts import ClusterFacts
+    from reconciler.providers.brokers.groups import KafkaGroups
     from reconciler.providers.brokers.ledger import Entries
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.providers.confluent.links import ConfluentSite
@@ -41,9 +45,26 @@ class ConfluentProvider(BrokersProvider):
     def _read_capabilities(self) -> Capabilities:
         connection = cast("ConfluentConnection", self._declared.spec.connection)
         kind = find_kind(connection)
-        if connection.type == "cloud" and any(kind_of(address) == "link" for address in self._known_here()):
+        has_links = any(kind_of(address) == "link" for address in self._known_here())
+        if has_links and connection.type == "cloud":
             kind = check_kind(kind, self._rest, connection.kind)
-        return read_capabilities(self._rest_kafka, self._look, kind)
+        capabilities = read_capabilities(self._rest_kafka, self._look, kind)
+        why = self._find_reason_against_jobs() if has_links and capabilities.mirrors.by_jobs else None
+        if why is None:
+            return capabilities
+        return replace(capabilities, mirrors=MirrorSupport(), lacks={**capabilities.lacks, "links": why})
+
+    def _find_reason_against_jobs(self) -> str | None:
+        """Return why jobs cannot copy mirrors into the cluster, or `None`."""
+        if not self._client.has_brokers:
+            return "jobs copy into clusters of its kind, and they need bootstrapServers of the Cluster"
+        from reconciler.providers.brokers.links.link_site import create_ledger_topic
+
+        try:
+            create_ledger_topic(self._client, is_trial=True)
+        except (NotAuthorizedError, UserError) as error:
+            return f"jobs copy into clusters of its kind, and the cluster refuses their topic {LEDGER}: {error.message}"
+        return None
 
     def _known_here(self) -> Iterator[Address]:
         return (address for address in self._known if cluster_of(address) == self._client.name)
@@ -57,6 +78,15 @@ class ConfluentProvider(BrokersProvider):
     def measure_topics(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Measure by offsets; without brokers nothing is measured."""
         return super().measure_topics(addresses, cuts) if self._client.has_brokers else {}
+
+    @property
+    def groups(self) -> KafkaGroups:
+        """Consumer groups; without brokers they can be listed and described."""
+        if self._client.has_brokers:
+            return super().groups
+        from reconciler.providers.confluent.groups import RestGroups
+
+        return RestGroups(self._rest_kafka, self._naming)
 
     def _observe_cluster(self, look: ClusterFacts) -> Observed:
         cluster_id = look.cluster.id

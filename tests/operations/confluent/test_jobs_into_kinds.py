@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.planning.actions import RunJob
-from tests.operations.confluent.test_confluent import Desk, topic
+from tests.operations.confluent.test_confluent import Desk, document, topic
+from tests.operations.confluent.test_confluent import _spec as cluster_spec
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -36,4 +37,16 @@ def test_jobs_copy_into_a_kind_that_may_not_be_a_destination_and_the_plan_says_w
     why = f"Confluent Cloud {kind.capitalize()} cannot be the destination"
     assert why in " ".join(warning.message for warning in planned.warnings)
     desk.apply(topic("orders"), desk.mirror({"orders": "mirroring"}))
-    assert desk.row().partitions[0].position.end == 1
+    assert desk.row().partitions[0].end == 1
+
+
+def test_a_plan_says_where_jobs_cannot_copy(bench: Bench, start_confluent: Callable[..., Pair]) -> None:
+    pair = start_confluent(kind="basic")
+    desk = Desk(bench, pair, "orders")
+    pair.destination.limits["partitions"] = 0
+    (error,) = desk.errors(topic("orders"), desk.mirror({"orders": "mirroring"}))
+    assert "the cluster refuses their topic __reconciler" in error
+    without = {"bootstrapServers": None, "security": None}
+    desk.write("east", document("Cluster", "east", cluster_spec("east", pair.destination, without)))
+    (error,) = desk.errors(topic("orders"), desk.mirror({"orders": "mirroring"}))
+    assert "need bootstrapServers of the Cluster" in error

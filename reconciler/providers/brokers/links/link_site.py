@@ -158,8 +158,8 @@ class LinkSite:
         return PendingChange(full_name, address, self.naming.to_physical(full_name), **fields)
 
 
-def create_ledger_topic(client: KafkaClient) -> None:
-    """Create the ledger's topic, with up to three replicas, if missing."""
+def create_ledger_topic(client: KafkaClient, *, is_trial: bool = False) -> None:
+    """Create the ledger's topic, with up to three replicas, if missing; a trial only finds out whether it can be."""
     from reconciler.providers.brokers import admin
 
     seen = client.read_topics([TOPIC]).get(TOPIC)
@@ -170,7 +170,9 @@ def create_ledger_topic(client: KafkaClient) -> None:
         )
         if client.dialect.has_odd_replicas and replicas % 2 == 0:
             replicas -= 1
-        admin.create_topic(client, TOPIC, (1, replicas), {key: value for key, value in configs.items() if value})
+        admin.create_topic(
+            client, TOPIC, (1, replicas), {key: value for key, value in configs.items() if value}, is_trial=is_trial
+        )
 
 
 _DEFAULT_SOURCE: Final = 5
