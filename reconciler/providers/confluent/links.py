@@ -15,7 +15,7 @@ from reconciler.providers.brokers.offsets import Place, read_bounds
 from reconciler.providers.confluent.client import Json, RestClient
 from reconciler.providers.confluent.link_options import LinkOptions, select_set_configs
 from reconciler.providers.models import to_declared_link
-from reconciler.resources.mirrors import NEVER_FETCHED, LinkEntry, MirrorEntry, Position, Trouble
+from reconciler.resources.mirrors import FAILOVER, NEVER_FETCHED, LinkEntry, MirrorEntry, Position, Trouble
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ class LinkReader:
             first_copy_done=True,
             since_ms=row.since_ms,
             trouble=trouble,
+            stopped_by=FAILOVER if status is MirrorStatus.STOPPED else None,  # or promote: the API does not say
             is_automatic=full_name not in self.mirrors,
         )
         return RecordedMirror(full_name, link.name, topic_id, entry)
