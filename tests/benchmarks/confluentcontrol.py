@@ -33,6 +33,7 @@ spec:
   confluent:
     kind: dedicated
     restEndpoint: %s
+    restTimeout: 10m
     clusterId: %s
     apiKey: ${env:%s_KEY}
     apiSecret: ${env:%s_SECRET}
@@ -155,7 +156,7 @@ def _keep_pace(scale: Scale, scratch: Path) -> Row:
 def _link(servers: Servers, folder: Path, mirrors: int, topics: int) -> Path:
     """Return a workspace whose cluster `west` mirrors topics of `east`, and has other topics."""
     for name, count in (("east", mirrors), ("west", topics)):
-        script("floors/kafka_create.py", servers.places[name]["broker"], str(count))
+        servers.do(create=topic_names(count, count // 10), on=name)
     written = write_workspace(folder.with_name(f"{folder.name}-topics"), topics=topics, files=topics // 10, brokers="-")
     _write_clusters(servers, folder)
     _apply(folder, _declare_link(()))

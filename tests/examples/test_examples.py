@@ -85,7 +85,7 @@ def test_an_example_is_written_as_fmt_would_write_it(name: str, tmp_path: Path, 
 
 def test_every_example_is_tried() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if (path / "README.md").exists()}
-    has_no_files_before_it_runs = {"kafka", "redpanda"}
+    has_no_files_before_it_runs = {"kafka", "redpanda", "confluent"}
     is_for_prometheus_and_grafana = {"monitoring"}  # tests/cli/kafka/test_monitoring.py
     is_a_script = {"notebook"}  # below
     others = has_no_files_before_it_runs | is_for_prometheus_and_grafana | is_a_script

@@ -34,15 +34,15 @@ def test_a_redpanda_cluster_made_by_hand_is_exported_tiered_and_one_topic_mounte
     assert code == 0, told.out + told.err
     assert told.out.count("\n── ") == 6
     assert "All as the story says" in told.out
-    for line in shown_in_readme():
+    for line in shown_in_readme(DEMO):
         assert line in told.out
     assert demo.main() == 1, "what exists is not created again"
     assert "has topics that this story would create: shop.eu.orders-2025" in capsys.readouterr().err
 
 
-def shown_in_readme() -> list[str]:
-    """Return the lines that the README shows, without what differs between runs."""
-    blocks = re.findall(r"```console\n(.*?)```", DEMO.with_name("README.md").read_text(encoding="utf-8"), re.DOTALL)
+def shown_in_readme(demo: Path) -> list[str]:
+    """Return the lines that the README of an example shows, without what differs between runs."""
+    blocks = re.findall(r"```console\n(.*?)```", demo.with_name("README.md").read_text(encoding="utf-8"), re.DOTALL)
     lines = [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
     assert lines, "the README shows what commands print"
     return lines

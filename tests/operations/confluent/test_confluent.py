@@ -171,6 +171,15 @@ def test_what_was_failed_over_by_hand_is_adopted(desk: Desk, orders: str, state:
     assert desk.states() == {orders: "STOPPED"}
 
 
+def test_what_was_failed_over_by_hand_is_held_while_the_files_still_mirror_it(desk: Desk, orders: str) -> None:
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    server = desk.servers["east"]
+    server.mirrors.stop(server.links.rows[desk.link].mirrors[orders])
+    planned = desk.bench.plan()
+    assert (ids(planned), planned.plan.errors) == ([], ())
+    assert [held.current for held in planned.plan.held] == ["failed-over"]
+
+
 def test_options_of_a_link_are_changed_in_place_and_come_back_as_declared(desk: Desk, orders: str) -> None:
     groups = {"enabled": True, "filters": [{"name": "*"}], "interval": "10s"}
     rules = {"enabled": True, "filters": [{"resourceType": "topic", "operation": "read"}]}

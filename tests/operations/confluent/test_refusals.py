@@ -49,9 +49,7 @@ class Typed:
 
 
 @pytest.fixture
-def typed(
-    bench: Bench, confluent: Pair, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Typed:
+def typed(bench: Bench, confluent: Pair, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
     return Typed(bench, confluent, monkeypatch, capfd)
 
 
@@ -93,7 +91,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "tiered storage on Cloud": (
         {"configs": {"confluent.tier.enable": "true"}},
         {},
-        (f"topic/west/{ORDERS}", "confluent.tier.enable", "Confluent Cloud keeps the records of all topics", "Remove it"),
+        (f"topic/west/{ORDERS}", "confluent.tier.enable", "Confluent Cloud keeps the records of all topics", "Remove"),
     ),
     "Kafka's tiered storage on Cloud": (
         {"configs": {"remote.storage.enable": "true"}},
