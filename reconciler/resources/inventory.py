@@ -43,7 +43,8 @@ class MirrorSupport:
     """Possible roles of mirrors; empty if the platform has no links."""
     features: frozenset[str] = frozenset()
     """Supported features of links: `paused, source-mode, bidirectional, auto-create, consumer-offset-sync, acl-sync,
-    topic-config-sync, start-offset, start-time, retry-timeout, metadata-interval, prefix, mirror-configs, force-delete`.
+    topic-config-sync, start-offset, start-time, retry-timeout, metadata-interval, prefix, mirror-configs,
+    force-delete`.
     """
     max_links: int | None = None
     """How many links the cluster can have; `None` without a limit."""

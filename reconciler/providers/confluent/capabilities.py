@@ -65,7 +65,9 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
             configs[ours] = replace(configs[ours], default=listed[ours].value, minimum=-1, aliases=(theirs,))
         elif not kind.may_pause_links:
             configs.pop(ours, None)
-            lacks[CONFIGS + theirs] = lacks["tiering"] = "Confluent Cloud keeps the records of all topics in its own tiers"
+            lacks[CONFIGS + theirs] = lacks["tiering"] = (
+                "Confluent Cloud keeps the records of all topics in its own tiers"
+            )
     brokers = len(look.cluster.brokers) or _CLOUD_REPLICAS
     defaults = {
         key: str(canonicalize_field(CONFIGS + key, state.value, configs))

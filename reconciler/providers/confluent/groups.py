@@ -52,7 +52,5 @@ class RestGroups(KafkaGroups):
             row = committed[name, partition]
             end = int(row["log_end_offset"])
             # The API does not report where a partition begins.
-            rows.append(
-                GroupOffset(self.naming.to_full_name(name), partition, int(row["current_offset"]), 0, end, end)
-            )
+            rows.append(GroupOffset(self.naming.to_full_name(name), partition, int(row["current_offset"]), 0, end, end))
         return rows

@@ -49,9 +49,7 @@ class Typed:
 
 
 @pytest.fixture
-def typed(
-    bench: Bench, confluent: Pair, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Typed:
+def typed(bench: Bench, confluent: Pair, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
     return Typed(bench, confluent, monkeypatch, capfd)
 
 
@@ -93,7 +91,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "tiered storage on Cloud": (
         {"configs": {"confluent.tier.enable": "true"}},
         {},
-        (f"topic/west/{ORDERS}", "confluent.tier.enable", "Confluent Cloud keeps the records of all topics", "Remove it"),
+        (
+            f"topic/west/{ORDERS}",
+            "confluent.tier.enable",
+            "Confluent Cloud keeps the records of all topics",
+            "Remove it",
+        ),
     ),
     "Kafka's tiered storage on Cloud": (
         {"configs": {"remote.storage.enable": "true"}},
@@ -123,7 +126,6 @@ def test_a_link_in_use_by_mirrors_of_others_is_not_deleted(typed: Typed) -> None
     desk.apply(topic(ORDERS), desk.mirror({}, autoCreate=auto))
     until(lambda: desk.states() == {ORDERS: "ACTIVE"}, desk.states)
     code, shown = typed.plan(topic(ORDERS))
-    print(code, shown)
     assert code == 1
     for text in (f"link/east/{desk.link}", f"mirror/east/{ORDERS}"):
         assert text in shown
@@ -143,7 +145,6 @@ def test_a_login_that_is_refused_is_told_once_by_its_reference(typed: Typed, log
     if status == "403":
         server.foreign_keys.add(server.key)
     code, shown = typed.plan(topic(ORDERS))
-    print(code, shown)
     assert (code, shown.count(f"({status})"), hint in shown) == (1, 1, True)
     assert not [secret for secret in (server.key, server.secret) if secret in shown]
 

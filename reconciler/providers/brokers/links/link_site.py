@@ -170,7 +170,9 @@ def create_ledger_topic(client: KafkaClient, *, is_trial: bool = False) -> None:
         )
         if client.dialect.has_odd_replicas and replicas % 2 == 0:
             replicas -= 1
-        admin.create_topic(client, TOPIC, (1, replicas), {key: value for key, value in configs.items() if value}, is_trial=is_trial)
+        admin.create_topic(
+            client, TOPIC, (1, replicas), {key: value for key, value in configs.items() if value}, is_trial=is_trial
+        )
 
 
 _DEFAULT_SOURCE: Final = 5
