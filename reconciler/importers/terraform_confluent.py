@@ -95,14 +95,19 @@ def read_cluster(fields: Fields, properties: Mapping[str, str] | None = None) ->
 def _add_cluster(name: str, at: Fields, properties: Mapping[str, str] | None = None) -> str:
     endpoint = at.read_text("rest_endpoint") or at.read_text("http_endpoint")
     servers = at.read_text("bootstrap_endpoint")
-    kinds = {"kind": kind for kind in _KINDS if at.content.get(kind)}
+    kind = next(filter(at.content.get, _KINDS), None)
     at.reading.platforms[name] = _PLATFORM
     at.reading.clusters.append(
         ImportedCluster(
             name=name,
             place=at.place,
             bootstrap_servers=(servers.rpartition("://")[2],) if servers else (),
-            connection={**({"restEndpoint": endpoint} if endpoint else {}), "clusterId": name, **kinds, **_API_KEY},
+            connection={
+                **({"restEndpoint": endpoint} if endpoint else {}),
+                "clusterId": name,
+                **({"kind": kind} if kind else {}),
+                **_API_KEY,
+            },
             properties=properties or {},
         )
     )
