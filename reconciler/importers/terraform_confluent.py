@@ -34,6 +34,8 @@ KINDS: Final = frozenset(
 )
 _PLATFORM: Final = "confluent"
 _API_KEY: Final = {"apiKey": "${env:CONFLUENT_KEY}", "apiSecret": "${env:CONFLUENT_SECRET}"}
+_KINDS: Final = ("basic", "standard", "enterprise", "dedicated", "freight")
+"""Blocks of a cluster, of which the one of its kind is set."""
 _CLUSTER_STAYS: Final = "the cluster itself is not managed here; only its addresses are read"
 _ROLES: Final[Mapping[str, Role]] = {
     "ACTIVE": "mirroring",
@@ -93,13 +95,19 @@ def read_cluster(fields: Fields, properties: Mapping[str, str] | None = None) ->
 def _add_cluster(name: str, at: Fields, properties: Mapping[str, str] | None = None) -> str:
     endpoint = at.read_text("rest_endpoint") or at.read_text("http_endpoint")
     servers = at.read_text("bootstrap_endpoint")
+    kind = next(filter(at.content.get, _KINDS), None)
     at.reading.platforms[name] = _PLATFORM
     at.reading.clusters.append(
         ImportedCluster(
             name=name,
             place=at.place,
             bootstrap_servers=(servers.rpartition("://")[2],) if servers else (),
-            connection={**({"restEndpoint": endpoint} if endpoint else {}), "clusterId": name, **_API_KEY},
+            connection={
+                **({"restEndpoint": endpoint} if endpoint else {}),
+                "clusterId": name,
+                **({"kind": kind} if kind else {}),
+                **_API_KEY,
+            },
             properties=properties or {},
         )
     )

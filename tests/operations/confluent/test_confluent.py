@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import yaml
 from confluent_kafka import Producer
 
 from reconciler.errors import ReconcilerError
+from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.mirrors.mirror_views import MirrorRow, list_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -283,3 +285,22 @@ def test_secrets_stand_in_no_file_of_the_workspace(desk: Desk, orders: str) -> N
 def test_a_config_that_cloud_sets_itself_is_refused_at_plan(desk: Desk, orders: str) -> None:
     (error,) = desk.errors(topic(orders, configs={"min.cleanable.dirty.ratio": "0.1"}))
     assert "Confluent Cloud Dedicated sets it itself" in error
+
+
+def test_an_export_of_a_live_cluster_is_planned_as_adoptions_only(bench: Bench, confluent: Pair, orders: str) -> None:
+    desk = Desk(bench, confluent, orders)
+    rule = {"principal": "User:sa-1", "operations": ["read"]}
+    groups = {"enabled": True, "filters": [{"name": "*"}]}
+    source = topic(orders, 2, configs={"retention.ms": "1d"}, acls=[rule])
+    desk.apply(source, desk.mirror({orders: "mirroring"}, consumerOffsetSync=groups))
+    desk.declare()
+    shutil.rmtree(bench.folder / ".reconciler")
+    for name in desk.servers:
+        folder = bench.folder / "manifests" / name
+        export(desk.bench.invocation, Select(), name, ExportOptions(out=folder))
+    took = Select(allow=("adopt:*",))
+    planned = desk.bench.plan(took).plan
+    assert not planned.errors
+    assert {action.verb for action in planned.actions} == {"adopt"}, ids(planned)
+    assert desk.bench.apply(took).verdict is None
+    assert ids(desk.bench.plan()) == []

@@ -91,7 +91,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "tiered storage on Cloud": (
         {"configs": {"confluent.tier.enable": "true"}},
         {},
-        (f"topic/west/{ORDERS}", "confluent.tier.enable", "Confluent Cloud keeps the records of all topics", "Remove"),
+        (
+            f"topic/west/{ORDERS}",
+            "confluent.tier.enable",
+            "Confluent Cloud keeps the records of all topics",
+            "Remove it",
+        ),
     ),
     "Kafka's tiered storage on Cloud": (
         {"configs": {"remote.storage.enable": "true"}},
