@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
+from reconciler.cli.text.lines import to_plain_text
+from reconciler.cli.text.topics_text import format_storage
 from reconciler.errors import IncompleteError, UserError
 from reconciler.operations.clusters.cluster_recovery import RecoveredCluster, recover_cluster
 from reconciler.operations.clusters.topics import read_topic_storage, read_topic_storages
@@ -128,6 +130,7 @@ def count_statuses(desk: Desk) -> int:
 def test_the_storage_of_a_tiered_topic_is_shown_by_tier_and_of_another_without_a_request(desk: Desk) -> None:
     desk.apply(orders(), document("Topic", "plain", PLAIN))
     desk.produce(ORDERS, 20)
+    desk.produce(own("plain"), 20)
     seen = read_storage(desk)
     assert seen.tiering is not None
     assert (seen.tiering.mode, seen.tiering.state, seen.tiering.location) == ("full", "ENABLED", None)
@@ -139,6 +142,7 @@ def test_the_storage_of_a_tiered_topic_is_shown_by_tier_and_of_another_without_a
     asked = count_statuses(desk)
     plain = read_storage(desk, "plain")
     assert (plain.tiering, plain.pending_bytes, count_statuses(desk)) == (None, None, asked)
+    assert "unknown   20   unknown  " in to_plain_text(format_storage(plain))
 
 
 def test_offsets_and_sizes_of_both_tiers_are_those_that_redpanda_reports(desk: Desk) -> None:
