@@ -42,9 +42,10 @@ test: setup ## what a change may break
 test-all: setup ## the rest that must hold: brokers, Spark, races, processes that die
 	@$(PYTEST) -m "thorough and not soak"
 
-conformance: setup ## the tests of Redpanda on a test cluster of yours: REDPANDA=FILE has its addresses and login in JSON
-	@test -n '$(REDPANDA)' || { echo "name the cluster: make conformance REDPANDA=FILE; see docs/guides/redpanda.md" >&2; exit 1; }
-	@CONFORMANCE_REDPANDA='$(REDPANDA)' $(BIN)/python -m pytest -q tests/contracts/test_provider.py tests/operations/redpanda
+conformance: setup ## the tests of Redpanda or Confluent on test clusters of yours: REDPANDA=FILE or CONFLUENT=FILE has addresses and logins in JSON
+	@test -n '$(REDPANDA)$(CONFLUENT)' || { echo "name the cluster: make conformance REDPANDA=FILE or CONFLUENT=FILE; see docs/guides/redpanda.md and confluent.md" >&2; exit 1; }
+	@test -z '$(REDPANDA)' || CONFORMANCE_REDPANDA='$(REDPANDA)' $(BIN)/python -m pytest -q tests/contracts/test_provider.py tests/operations/redpanda
+	@test -z '$(CONFLUENT)' || CONFORMANCE_CONFLUENT='$(CONFLUENT)' $(BIN)/python -m pytest -q tests/operations/confluent/test_confluent.py
 
 check: setup ## formatting, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .

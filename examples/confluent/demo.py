@@ -26,7 +26,7 @@ CLUSTERS: dict[str, Any] = {}
 """Addresses and login by cluster: what the emulation prints."""
 ORDERS = 1_000
 """Records before the failover."""
-SOURCE, MIRROR = "topic/west/shop:orders", "topic/east/shop:orders"
+SOURCE, MIRROR, PAYMENTS = "topic/west/shop:orders", "topic/east/shop:orders", "topic/east/shop:payments"
 CLUSTER = """\
 apiVersion: reconciler/v1
 kind: Cluster
@@ -130,7 +130,7 @@ def mirror_again() -> None:
     chapter("4. A link in one direction has no way back: payments is deleted on east, and mirrored anew")
     edit("link.yaml", '"shop:payments", state: failed-over', '"shop:payments", state: mirroring')
     run("plan", expect=1, shows="Delete it and mirror again")
-    run("topic", "delete", "topic/east/shop:payments", "--yes")
+    run("topic", "delete", PAYMENTS, "--allow", f"delete:{PAYMENTS}", "--yes")
     run("plan", shows="mirror of west/shop:payments")
     run("apply", "--yes")
     settled()

@@ -29,8 +29,13 @@ def describe_connection(server: Confluent, variables: str, **fields: Any) -> dic
         "clusterId": server.cluster_id,
         "apiKey": f"${{env:{variables}_KEY}}",
         "apiSecret": f"${{env:{variables}_SECRET}}",
-        "bootstrapServers": [server.kafka],
-        "security": {"protocol": "PLAINTEXT"},
+        "bootstrapServers": server.kafka.split(","),
+        "security": None if is_secured(server) else {"protocol": "PLAINTEXT"},
         **fields,
     }
     return {field: value for field, value in connection.items() if value is not None}
+
+
+def is_secured(server: Confluent) -> bool:
+    """Return whether the brokers need a login: on a user's clusters with TLS."""
+    return server.rest.startswith("https:")

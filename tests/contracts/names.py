@@ -8,9 +8,13 @@ from typing import Final
 
 EXTERNAL: Final = "CONFORMANCE_REDPANDA"
 """Variable that names a test cluster of the user; see `tests/servers/redpandaexternal.py`."""
+EXTERNAL_CONFLUENT: Final = "CONFORMANCE_CONFLUENT"
+"""Variable that names two test clusters of the user; see `tests/servers/confluentexternal.py`."""
 COMMON_PREFIX: Final = "conformance-"
 """The beginning of the prefixes of all runs on clusters that others use."""
-PREFIX: Final = f"{COMMON_PREFIX}{secrets.token_hex(4)}-" if os.environ.get(EXTERNAL) else ""
+PREFIX: Final = (
+    f"{COMMON_PREFIX}{secrets.token_hex(4)}-" if os.environ.get(EXTERNAL) or os.environ.get(EXTERNAL_CONFLUENT) else ""
+)
 
 
 def own(name: str) -> str:

@@ -9,6 +9,7 @@ second cluster with the same bucket, or TLS starts its own: `start_redpanda(vers
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from examples.kafkajars import KafkaMissingError
-from tests.contracts.names import PREFIX
+from tests.contracts.names import EXTERNAL
 
 if TYPE_CHECKING:
     from tests.servers.redpanda.server import Redpanda
     from tests.servers.redpandaexternal import ExternalRedpanda
 
+_IS_EXTERNAL: Final = bool(os.environ.get(EXTERNAL))
 _DESELECTED: Final = pytest.StashKey[dict[str, str]]()
 """Reason by test."""
 
@@ -36,21 +38,21 @@ def _started(**options: Any) -> Redpanda:
 
 
 def _read_external() -> ExternalRedpanda:
-    from tests.servers.redpandaexternal import EXTERNAL  # noqa: PLC0415 - for `make conformance` alone
+    from tests.servers.redpandaexternal import EXTERNAL as READ  # noqa: PLC0415 - for `make conformance` alone
 
-    assert EXTERNAL is not None
-    return EXTERNAL
+    assert READ is not None
+    return READ
 
 
 def pytest_configure() -> None:
     """End a run whose `REDPANDA` names no cluster, before it collects tests."""
-    if PREFIX:
+    if _IS_EXTERNAL:
         _read_external()
 
 
 @pytest.fixture(scope="session")
 def redpanda_server() -> Iterator[Redpanda]:
-    if PREFIX:
+    if _IS_EXTERNAL:
         external = _read_external()
         yield cast("Redpanda", external)  # deselected tests alone need more than it has
         remaining = external.clear()
@@ -65,7 +67,7 @@ def redpanda_server() -> Iterator[Redpanda]:
 def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
     """Return the shared cluster; a test's faults, migrations and detached topics end with it."""
     yield redpanda_server
-    if PREFIX:
+    if _IS_EXTERNAL:
         _read_external().clear()
     else:
         redpanda_server.faults.clear()
@@ -77,12 +79,16 @@ def redpanda(redpanda_server: Redpanda) -> Iterator[Redpanda]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For the user's cluster, check it, and deselect what it cannot show."""
-    if not PREFIX:
+    if not _IS_EXTERNAL:
         return
     external = _read_external()
     external.check_or_exit()
     missing = {"tiering": external.explain_missing_tiering(), "shadow links": external.explain_missing_shadow_links()}
-    reasons = {item: _explain_deselection(item, missing) for item in items}
+    deselect(config, items, {item: _explain_deselection(item, missing) for item in items})
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pytest.Item, str | None]) -> None:
+    """Deselect the tests that have a reason, empty if it is not to be listed."""
     config.stash[_DESELECTED] = {item.nodeid: why for item, why in reasons.items() if why}
     config.hook.pytest_deselected(items=[item for item, why in reasons.items() if why is not None])
     items[:] = [item for item, why in reasons.items() if why is None]

@@ -16,7 +16,7 @@ VALUES = {"cleanup.policy": "delete", "max.message.bytes": "4194304", "retention
 CONFIGS = [{"name": name, "value": value} for name, value in VALUES.items()]
 
 with ExitStack() as stack:
-    network, options = Network(), {"kind": "dedicated", "limits": {"partitions": 100_000}}
+    network, options = Network(), {"kind": "dedicated", "limits": {"partitions": 100_000}, "heap": "2g"}
     names = ("east", "west")
     servers = {name: stack.enter_context(Confluent.start(network, **options)) for name in names}
     places = {name: {field: getattr(server, field) for field in FIELDS} for name, server in servers.items()}

@@ -64,7 +64,7 @@ def desk(bench: Bench, confluent: Pair) -> Desk:
 @pytest.fixture
 def orders(desk: Desk) -> str:
     """Return a topic's name that no other test uses."""
-    return desk.link.removeprefix("link-of-")
+    return desk.link.removesuffix("-link")
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_compression_is_copied_where_the_platform_of_the_destination_copies_it(
     bench: Bench, request: pytest.FixtureRequest, clusters: str, synced: str
 ) -> None:
     desk = Desk(bench, request.getfixturevalue(clusters), f"orders-{uuid4().hex[:8]}")
-    orders = desk.link.removeprefix("link-of-")
+    orders = desk.link.removesuffix("-link")
     include = [*ALWAYS_SYNCED, "retention.ms", "compression.type"]
     declared = topic(orders), desk.mirror({orders: "mirroring"}, topicConfigSync={"include": include})
     desk.apply(*declared)

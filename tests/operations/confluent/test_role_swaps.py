@@ -37,7 +37,7 @@ class BothWays(Desk):
 
     @property
     def topic(self) -> str:
-        return self.link.removeprefix("link-of-")
+        return self.link.removesuffix("-link")
 
     def become(self, state: str) -> None:
         """Give the mirror of `self.topic` a state, and see that nothing is left to do."""

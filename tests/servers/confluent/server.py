@@ -133,8 +133,8 @@ class Confluent(AbstractContextManager["Confluent"]):
         """How long a source topic may be missing until its mirror fails."""
 
     @classmethod
-    def start(cls, network: Network | None = None, **options: Any) -> Self:
-        """Start a broker and serve before it.
+    def start(cls, network: Network | None = None, *, heap: str = "320m", **options: Any) -> Self:
+        """Start a broker and serve before it; 10,000 topics need a `heap` of 2 GB.
 
         `kind`: of a Cloud cluster; without it, Platform of a `version`. `limits`: overrides of `contract.yaml`.
         `needs_login`: to the REST API; `needs_kafka_login`: to the Kafka API, by SASL/PLAIN without TLS.
@@ -151,7 +151,7 @@ class Confluent(AbstractContextManager["Confluent"]):
 
         with ExitStack() as stack:
             stack.callback(listening.close)
-            kafka = stack.enter_context(Kafka.start(listeners=listeners, extra=extra, before=advertise))
+            kafka = stack.enter_context(Kafka.start(listeners=listeners, extra=extra, heap=heap, before=advertise))
             server = cls(kafka.brokers[0].node.ports, listening, network or Network(), **options)
             server._stack = stack.pop_all()
         return server
