@@ -1,4 +1,4 @@
-"""Topics and a cluster link on two Confluent clusters, a failover, and what a link in one direction allows afterwards.
+"""Topics and a cluster link on two Confluent clusters, a failover, and the way back.
 
 `demo.py [FOLDER]`: the folder is made again and left for the reader. It starts an emulation of Confluent's documented
 APIs, which needs Java and ends with it. `CONFLUENT=FILE` names two test clusters instead, as the README describes.
@@ -24,9 +24,10 @@ WORKSPACE = STORY.workspace
 run, edit, settled = STORY.run, STORY.edit, STORY.settled
 CLUSTERS: dict[str, Any] = {}
 """Addresses and login by cluster: what the emulation prints."""
+BLOCKED = 7
 ORDERS = 1_000
 """Records before the failover."""
-SOURCE, MIRROR, PAYMENTS = "topic/west/shop:orders", "topic/east/shop:orders", "topic/east/shop:payments"
+SOURCE, MIRROR = "topic/west/shop:orders", "topic/east/shop:orders"
 CLUSTER = """\
 apiVersion: reconciler/v1
 kind: Cluster
@@ -126,18 +127,29 @@ def fail_over() -> None:
     settled()
 
 
-def mirror_again() -> None:
-    chapter("4. A link in one direction has no way back: payments is deleted on east, and mirrored anew")
-    edit("link.yaml", '"shop:payments", state: failed-over', '"shop:payments", state: mirroring')
-    run("plan", expect=1, shows="Delete it and mirror again")
-    run("topic", "delete", PAYMENTS, "--allow", f"delete:{PAYMENTS}", "--yes")
-    run("plan", shows="mirror of west/shop:payments")
+def go_back() -> None:
+    chapter("4. West is back: its own last records are shown, cut off, and it mirrors east")
+    produce(SOURCE, 10 * ORDERS, 7)
+    for name in ("orders", "payments"):
+        edit("link.yaml", f'"shop:{name}", state: failed-over', f'"shop:{name}", state: reversed')
+    run("plan", shows="7 offsets", expect=BLOCKED)
+    run("apply", "--yes", "--allow", "truncate-and-restore:mirror/west/shop:*")
+    settled()
+    while any(row["max_mirror_lag"] for row in STORY.read("mirror", "list", "west")["mirrors"]):
+        pass
+    require(that=consume(MIRROR) == consume(SOURCE), otherwise="west has other records than east")
+
+    chapter("5. The original roles again, without a loss: west is reversed")
+    for name in ("orders", "payments"):
+        edit("link.yaml", f'"shop:{name}", state: reversed', f'"shop:{name}", state: mirroring')
+    run("plan", shows="reverse-and-start")
     run("apply", "--yes")
     settled()
-    run("mirror", "list", "east", shows="1 ACTIVE, 1 STOPPED")
+    produce(SOURCE, 20 * ORDERS, 10)
+    run("mirror", "list", "east", shows="2 ACTIVE")
 
 
-CHAPTERS = (begin, mirror, fail_over, mirror_again)
+CHAPTERS = (begin, mirror, fail_over, go_back)
 
 if __name__ == "__main__":
     sys.exit(main())

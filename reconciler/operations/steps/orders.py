@@ -24,7 +24,7 @@ from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, list_changed_addresses
 from reconciler.planning.allowances import group_allowances
-from reconciler.planning.checks.mirror_checks import find_truncated_topics
+from reconciler.planning.checks.mirror_checks import find_role_swap, find_truncated_topics
 from reconciler.planning.diff.mirror_orders import list_mirror_scope, list_needed_clusters
 from reconciler.planning.orders import (
     AlterLinkOrder,
@@ -149,7 +149,8 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
         }
         request = replace(situation.request, lost=lost)
         draft = replace(draft, situation=replace(situation, request=request, trusted=situation.trusted - late.keys()))
-    return draft, add_swap_costs(site.providers, draft.actions, measures)
+    is_swap = any(map(find_role_swap, draft.actions))
+    return draft, add_swap_costs(site.providers, draft.actions, measures) if is_swap else measures
 
 
 def _measure_side(

@@ -84,7 +84,7 @@ class ConfluentProvider(BrokersProvider):
         """Consumer groups; without brokers they can be listed and described."""
         if self._client.has_brokers:
             return super().groups
-        from reconciler.providers.confluent.groups import RestGroups
+        from reconciler.providers.confluent.groups_over_rest import RestGroups
 
         return RestGroups(self._rest_kafka, self._naming)
 
