@@ -286,7 +286,6 @@ def test_of_the_requests_that_a_server_lets_through_four_of_five_are_used(desk: 
     desk.apply(*(topic(f"{orders}-{number}") for number in range(8 * rate)))
     created = [at for at, method, path in server.passed if method == "POST" and path.endswith("/topics")]
     steady = created[rate:]  # after what was saved up before
-    assert len(created) == 8 * rate
     assert (len(steady) - 1) / (steady[-1] - steady[0]) >= 0.8 * rate
 
 
