@@ -15,6 +15,7 @@ from reconciler.providers.brokers.offsets import Place, read_bounds
 from reconciler.providers.confluent.client import Json, RestClient
 from reconciler.providers.confluent.link_options import LinkOptions, select_set_configs
 from reconciler.providers.models import to_declared_link
+from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import (
     NEVER_FETCHED,
     UNTOLD_VERB,
@@ -159,8 +160,8 @@ class LinkReader:
 
     rest: RestClient
     options: LinkOptions
-    mirrors: Collection[str]
-    """Full names of this cluster's mirrors that are declared or recorded one by one."""
+    known: Collection[Address]
+    """Declared or recorded addresses of all clusters."""
 
     def list_links(self) -> list[ClusterLink]:
         """Return the links. Sends one request, and two for each link."""
@@ -213,11 +214,13 @@ class LinkReader:
         """Return links and mirrors as the ledger stores them. `topics`: those of the cluster, by name."""
         links = {link.name: link for link in self.list_links()}
         entries: dict[tuple[str | int, ...], Mapping[str, Any]] = {}
+        sources: dict[str, str] = {}
         for name, link in links.items():
-            entries[link_key(name)] = self.build_entry(link).to_json()
+            entry = self.build_entry(link)
+            sources[name], entries[link_key(name)] = entry.source_cluster, entry.to_json()
         for row in self.list_mirrors() if links else ():
             if row.name in topics and row.link in links:
-                mirror = self._build_mirror(links[row.link], row, topics[row.name].id)
+                mirror = self._build_mirror(links[row.link], sources[row.link], row, topics[row.name].id)
                 entries[mirror_key(row.name)] = mirror.to_document()
         return entries
 
@@ -246,7 +249,7 @@ class LinkReader:
             link.source_cluster_id or link.remote_cluster_id,
         )
 
-    def _build_mirror(self, link: ClusterLink, row: MirrorRow, topic_id: str) -> RecordedMirror:
+    def _build_mirror(self, link: ClusterLink, source_cluster: str, row: MirrorRow, topic_id: str) -> RecordedMirror:
         status, naming = row.status, self.options.naming
         trouble = None if row.error in _NO_ERRORS else Trouble(row.error, "Confluent reports it of the mirror")
         if status is None:
@@ -255,17 +258,22 @@ class LinkReader:
             trouble = Trouble(row.state, f"the link does not reach its source{link.explain_tasks()}", row.since_ms)
         elif row.transition_errors:
             trouble = Trouble(row.transition_errors[0].partition(":")[0], "; ".join(row.transition_errors))
-        full_name = naming.to_full_name(row.name)
+        full_name, source = naming.to_full_name(row.name), naming.to_full_name(row.source)
+        # With swapped roles, files have the mirror on the other cluster.
+        both = {
+            address_of("mirror", self.options.cluster, full_name),
+            address_of("mirror", source_cluster, source),
+        }
         entry = MirrorEntry(
             link.id,
-            naming.to_full_name(row.source),
+            source,
             None,
             MirrorStatus.ACTIVE if status is None or status in _BY_LINK else status,
             first_copy_done=True,
             since_ms=row.since_ms,
             trouble=trouble,
             stopped_by=UNTOLD_VERB if status is MirrorStatus.STOPPED else None,
-            is_automatic=full_name not in self.mirrors,
+            is_automatic=both.isdisjoint(self.known),
         )
         return RecordedMirror(full_name, link.name, topic_id, entry)
 

@@ -12,7 +12,7 @@ from reconciler.providers.confluent.capabilities import DIALECT, check_kind, rea
 from reconciler.providers.confluent.client import RestClient
 from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
 from reconciler.providers.confluent.kinds import find_kind
-from reconciler.resources.address import cluster_of, full_name_of, kind_of
+from reconciler.resources.address import cluster_of, kind_of
 from reconciler.resources.inventory import MirrorSupport, Observed
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
@@ -119,7 +119,6 @@ class ConfluentProvider(BrokersProvider):
         from reconciler.providers.confluent.link_options import LinkOptions
         from reconciler.providers.confluent.links import ConfluentSite, LinkReader
 
-        name = self._client.name
-        mirrors = {full_name_of(address) for address in self._known_here() if kind_of(address) == "mirror"}
-        reader = LinkReader(self._rest, LinkOptions(name, self._naming, self._edge), mirrors)
+        options = LinkOptions(self._client.name, self._naming, self._edge)
+        reader = LinkReader(self._rest, options, self._known | self._edge.declared)
         return ConfluentSite(**vars(self._open_site()), read_entries=reader.read_entries, reader=reader)

@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.planning.actions import RunJob
-from tests.operations.confluent.test_confluent import Desk, document, topic
-from tests.operations.confluent.test_confluent import _spec as cluster_spec
+from tests.operations.confluent.test_confluent import Desk, describe_cluster, topic
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -47,6 +46,6 @@ def test_a_plan_says_where_jobs_cannot_copy(bench: Bench, start_confluent: Calla
     (error,) = desk.errors(topic("orders"), desk.mirror({"orders": "mirroring"}))
     assert "the cluster refuses their topic __reconciler" in error
     without = {"bootstrapServers": None, "security": None}
-    desk.write("east", document("Cluster", "east", cluster_spec("east", pair.destination, without)))
+    desk.write("east", describe_cluster("east", pair.destination, **without))
     (error,) = desk.errors(topic("orders"), desk.mirror({"orders": "mirroring"}))
     assert "need bootstrapServers of the Cluster" in error

@@ -10,8 +10,7 @@ import pytest
 
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Delete
-from tests.operations.confluent.test_confluent import Desk, document, topic
-from tests.operations.confluent.test_confluent import _spec as cluster_spec
+from tests.operations.confluent.test_confluent import Desk, describe_cluster, topic
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def test_new_credentials_are_written_into_the_same_link_with_its_next_change(
     for name, server in desk.servers.items():
         login = {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": server.key}
         security = {**login, "password": f"${{env:{name.upper()}_SECRET}}", "allowPlaintextPasswords": True}
-        desk.write(name, document("Cluster", name, cluster_spec(name, server, {"security": security})))
+        desk.write(name, describe_cluster(name, server, security=security))
     desk.apply(topic("orders"), desk.mirror({"orders": "mirroring"}))
     west, link = desk.servers["west"], desk.servers["east"].links.rows[desk.link]
     before = link.uid

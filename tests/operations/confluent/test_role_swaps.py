@@ -65,6 +65,7 @@ def test_roles_are_swapped_and_swapped_back(both: BothWays) -> None:
     both.produce("west", b"1")
     both.become("reversed")
     assert (both.status("east"), both.status("west")) == ("STOPPED", "ACTIVE")
+    assert "autoCreate" not in str(both.bench.plan().plan.warnings)
     both.produce("east", b"2")
     both.become("mirroring")
     assert (both.status("east"), both.status("west")) == ("ACTIVE", "STOPPED")
