@@ -19,7 +19,7 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "confluent" / "demo.py
 
 
 @pytest.mark.thorough
-def test_topics_are_mirrored_by_a_cluster_link_failed_over_and_mirrored_anew(
+def test_topics_are_mirrored_by_a_cluster_link_failed_over_and_brought_back(
     tell: Tell,
     start_confluent: Callable[..., Pair],
     monkeypatch: pytest.MonkeyPatch,
@@ -35,7 +35,7 @@ def test_topics_are_mirrored_by_a_cluster_link_failed_over_and_mirrored_anew(
     code = tell(DEMO).main()
     told = capsys.readouterr()
     assert code == 0, told.out + told.err
-    assert told.out.count("\n── ") == 4
+    assert told.out.count("\n── ") == 5
     assert "All as the story says" in told.out
     for line in shown_in_readme(DEMO):
         assert line in told.out

@@ -15,10 +15,10 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 129_030,
-    "lines of the tests": 132_150,
+    "lines of the package": 129_577,
+    "lines of the tests": 133_840,
     "actions made outside planning": 0,
-    "methods of platforms": 58,
+    "methods of platforms": 59,
     "methods of platforms by jobs": 53,
     "imports of embedded in the protocol": 0,
     "classes in cli/json": 43,
@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 36,
-    "words of prose": 143_560,
+    "words of prose": 144_520,
     "idioms per 1,000 words": 0.2,
     "vague locals": 2,
     "vague parameters": 0,
