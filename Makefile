@@ -43,7 +43,7 @@ test-all: setup ## the rest that must hold: brokers, Spark, races, processes tha
 	@$(PYTEST) -m "thorough and not soak"
 
 conformance: setup ## the tests of Redpanda or Confluent on test clusters of yours: REDPANDA=FILE or CONFLUENT=FILE has addresses and logins in JSON
-	@test -n '$(REDPANDA)$(CONFLUENT)' || { echo "name the cluster: make conformance REDPANDA=FILE or CONFLUENT=FILE; see docs/guides/redpanda.md and confluent.md" >&2; exit 1; }
+	@test -n '$(REDPANDA)$(CONFLUENT)' || { echo "name the cluster: make conformance REDPANDA=FILE or CONFLUENT=FILE; see docs/guides/redpanda.md and confluent-conformance.md" >&2; exit 1; }
 	@test -z '$(REDPANDA)' || CONFORMANCE_REDPANDA='$(REDPANDA)' $(BIN)/python -m pytest -q tests/contracts/test_provider.py tests/operations/redpanda
 	@test -z '$(CONFLUENT)' || CONFORMANCE_CONFLUENT='$(CONFLUENT)' $(BIN)/python -m pytest -q tests/operations/confluent/test_confluent.py
 

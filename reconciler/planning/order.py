@@ -13,7 +13,7 @@ from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.diff.moves import JOBS, MountDependencies, find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.selection import build_half_parameters, build_other_half_address, find_parent_namespace
+from reconciler.planning.selection import build_other_half_address, find_parent_namespace, is_second_half
 from reconciler.planning.situation import STOPPED, Situation, as_mirror, get_source_topic
 from reconciler.resources.address import (
     Address,
@@ -130,7 +130,7 @@ class ActionDependencies:
         creators = list(self._find_parent_creators(address, resource, cluster))
         if isinstance(resource, MirrorLink):
             creators += self._find_creators(cluster_address(resource.spec.source))
-            if build_half_parameters(self._situation.wanted[address], self._situation):
+            if is_second_half(self._situation.wanted[address], self._situation):
                 creators += self._find_creators(build_other_half_address(resource))
         if isinstance(resource, MirrorTopic):
             source = get_source_topic(resource)

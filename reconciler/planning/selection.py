@@ -50,12 +50,17 @@ def has_two_halves(link: MirrorLink) -> bool:
     return link.spec.mode != "destination"
 
 
+def is_second_half(wanted: WantedResource, situation: Situation) -> bool:
+    """Return whether a link is the derived half of one that platforms copy, created after the destination's."""
+    by_jobs = situation.find_capabilities(cluster_of(wanted.resource.address) or "").mirrors.by_jobs
+    return isinstance(wanted.resource, MirrorLink) and bool(wanted.marks) and not by_jobs
+
+
 def build_half_parameters(wanted: WantedResource, situation: Situation) -> dict[str, Value]:
     """Return the parameters of a link's creation: whether it is the source's half, which platforms make otherwise."""
     link = wanted.resource
-    is_source_half = isinstance(link, MirrorLink) and link.spec.mode == "source" and bool(wanted.marks)
-    by_jobs = situation.find_capabilities(cluster_of(link.address) or "").mirrors.by_jobs
-    return {HALF: "source"} if is_source_half and not by_jobs else {}
+    is_source_mode = isinstance(link, MirrorLink) and link.spec.mode == "source"
+    return {HALF: "source"} if is_source_mode and is_second_half(wanted, situation) else {}
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")

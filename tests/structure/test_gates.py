@@ -15,7 +15,7 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 129_577,
+    "lines of the package": 129_585,
     "lines of the tests": 133_840,
     "actions made outside planning": 0,
     "methods of platforms": 59,
