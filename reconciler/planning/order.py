@@ -130,7 +130,8 @@ class ActionDependencies:
         creators = list(self._find_parent_creators(address, resource, cluster))
         if isinstance(resource, MirrorLink):
             creators += self._find_creators(cluster_address(resource.spec.source))
-            if is_second_half(self._situation.wanted[address], self._situation):
+            wanted = self._situation.wanted.get(address)
+            if wanted is not None and is_second_half(wanted, self._situation):
                 creators += self._find_creators(build_other_half_address(resource))
         if isinstance(resource, MirrorTopic):
             source = get_source_topic(resource)
