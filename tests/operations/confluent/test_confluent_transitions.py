@@ -112,8 +112,8 @@ def test_a_stopped_mirror_takes_no_other_role(desk: Desk, orders: str, before: s
     for role in ("mirroring", before):
         desk.apply(*topics, desk.mirror(dict.fromkeys(names.values(), role)))
     assert desk.errors(*topics, desk.mirror({name: role for role, name in names.items()})) == [
-        f"it is STOPPED and cannot become {role}. Delete it and mirror again: "
-        f"reconciler topic delete topic/east/{names[role]}"
+        f"it is STOPPED and cannot become {role}. Restore it on the original source over a bidirectional link, or "
+        "delete it and mirror again. Legal from there: truncate-and-restore, delete."
         for role in ("mirroring", "paused")
     ]
     stopped = {name: role for role, name in names.items() if role in {"promoted", "failed-over"}}
