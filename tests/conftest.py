@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
 
 
-_LONGEST = ("kafka-links", "kafka-records", "kafka", "redpanda", "spark")
+_LONGEST = ("kafka-links", "kafka-records", "kafka", "redpanda", "confluent", "spark")
 
 
 def _rank(item: pytest.Item) -> int:

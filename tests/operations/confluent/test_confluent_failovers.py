@@ -75,7 +75,7 @@ def mirror_many(desk: Desk, count: int) -> list[str]:
 
 
 @pytest.mark.fact("F-C-203")
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.soak)])
 def test_a_failover_of_500_mirrors_that_was_killed_goes_on_and_sends_no_verb_twice(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

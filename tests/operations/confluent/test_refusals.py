@@ -195,20 +195,20 @@ def open_by_token(pair: Pair, tmp_path: Path) -> tuple[Confluent, RestClient]:
 
 def test_a_token_that_has_expired_is_renewed_once(confluent: Pair, tmp_path: Path) -> None:
     server, rest = open_by_token(confluent, tmp_path)
-    rest.read_cluster()
+    rest.read()
     assert len(server.tokens) == 1
     server.tokens = dict.fromkeys(server.tokens, 0.0)
-    rest.read_cluster()
+    rest.read()
     assert len(server.tokens) == 2
 
 
 def test_a_token_that_is_refused_again_is_told_once_by_its_field(confluent: Pair, tmp_path: Path) -> None:
     server, rest = open_by_token(confluent, tmp_path)
-    rest.read_cluster()
+    rest.read()
     server.tokens.clear()
     server.token_seconds = -1.0
     del server.requests[:]
     with pytest.raises(NotAuthorizedError, match="refuses the login") as error:
-        rest.read_cluster()
+        rest.read()
     assert "Check security.clientSecret (${env:SECRET}) of the Cluster" in str(error.value.hint)
     assert len([path for _, _, path in server.requests if "/clusters/" in path]) == 2
