@@ -104,7 +104,7 @@ def begin() -> None:
 
 
 def mirror() -> None:
-    chapter("2. A cluster link with two mirrors: Confluent copies, no job of ours runs")
+    chapter("2. A cluster link with two mirrors: Confluent copies the records")
     merge("link.yaml")
     run("plan", shows="link/east/from-west")
     run("apply", "--yes")

@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 129_585,
-    "lines of the tests": 133_840,
+    "lines of the tests": 133_838,
     "actions made outside planning": 0,
     "methods of platforms": 59,
     "methods of platforms by jobs": 53,

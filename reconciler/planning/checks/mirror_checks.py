@@ -132,9 +132,9 @@ def _make_unknown_cost(mirror: Positions, why: str) -> RoleCost:
 def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:
     """Return the topics that restores truncate."""
     return frozenset(
-        as_topic(action.after)
+        as_topic(mirror)
         for action in actions
-        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE
+        if action.verb == RESTORE and (mirror := find_role_swap(action)) is not None
     )
 
 
@@ -325,7 +325,7 @@ def _find_syncs_of_promoted(review: Review) -> Iterator[PlanFinding]:
         yield PlanFinding(
             address,
             wanted.source,
-            f"its offset sync goes on while {list_first(mirrors, _MAX_NAMES, grouping='')} is promoted, and overwrites "
+            f"its offset sync runs while {list_first(mirrors, _MAX_NAMES, grouping='')} is promoted, and overwrites "
             f"the offsets of groups that already read on cluster {link.cluster}",
             "Set consumerOffsetSync.enabled: false together with the promotion, which pauses it first; or exclude the "
             "groups that move.",

@@ -30,7 +30,7 @@ from reconciler.providers.confluent.links import (
     parse_truncation,
 )
 from reconciler.providers.models import apply_declared_changes, convert_changes, to_declared_link
-from reconciler.resources.address import full_name_of
+from reconciler.resources.address import address_of, full_name_of
 from reconciler.resources.measures import check_approved
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE, REVERSALS, REVERSE_AND_PAUSE, REVERSE_AND_START
@@ -340,7 +340,8 @@ class LinkBatch(NativeLinkBatch):
         ]
         if cuts:
             full_name = self.site.naming.to_full_name(name)
-            self.site.reader.options.edge.warn(f"{full_name}: truncated are {', '.join(cuts)}")
+            address = address_of("topic", self.site.cluster, full_name)
+            self.site.reader.options.edge.warn(f"{address}: the restore deletes {', '.join(cuts)}")
 
     def _await_other_side(self, actions: Mapping[str, Transition]) -> None:
         """Wait until the former sources of reversed mirrors are mirrors."""

@@ -11,7 +11,6 @@ import urllib3
 import yaml
 from confluent_kafka import Producer
 
-from reconciler.errors import ReconcilerError
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.mirrors.mirror_views import MirrorRow, list_mirrors
 from reconciler.operations.steps.invocation import Select
@@ -234,14 +233,6 @@ def test_without_brokers_all_but_records_works(bench: Bench, confluent: Pair, or
     desk.apply(topic(orders, 2), desk.mirror({orders: "promoted"}))
 
 
-def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(
-    bench: Bench, confluent: Pair, orders: str
-) -> None:
-    desk = Desk(bench, confluent, orders, clusterId="lkc-zzzzzz")
-    with pytest.raises(ReconcilerError, match=rf"lkc-zzzzzz.*{confluent.source.cluster_id}"):
-        desk.bench.plan()
-
-
 @emulated
 @pytest.mark.fact("F-C-204")
 def test_a_success_without_a_body_is_a_success(desk: Desk, orders: str) -> None:
@@ -327,16 +318,6 @@ def test_a_promotion_that_hangs_tells_what_confluent_reports(
     fault.end()
     until(lambda: desk.states() == {orders: "STOPPED"}, desk.states)
     desk.apply(topic(orders), desk.mirror({orders: "promoted"}))
-
-
-@emulated
-def test_a_wrong_secret_is_told_once_by_its_field(desk: Desk) -> None:
-    desk.servers["west"].keys.clear()
-    with pytest.raises(ReconcilerError) as error:
-        desk.bench.plan()
-    assert error.value.message.count("refuses the login (401)") == 1
-    assert "apiKey (${env:WEST_KEY}) and apiSecret (${env:WEST_SECRET})" in (error.value.hint or "")
-    assert desk.servers["west"].secret not in str(error.value)
 
 
 def test_secrets_stand_in_no_file_of_the_workspace(desk: Desk, orders: str) -> None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
+from reconciler.applying.events import ActionStarted, Event
 from reconciler.operations.steps.invocation import Select
 from reconciler.resources.address import address_of
 from tests.operations.confluent.test_confluent import Desk, document, ids, topic
@@ -84,6 +85,29 @@ def test_after_a_failover_the_old_source_is_restored_and_what_it_loses_is_shown_
     assert [(lost.partition, lost.length) for lost in cost.lost] == [(0, 2)]
     both.become("reversed")
     assert (both.status("east"), both.status("west")) == ("STOPPED", "ACTIVE")
+
+
+def test_a_restore_that_would_lose_more_than_was_shown_changes_nothing_and_what_is_lost_is_printed(
+    both: BothWays,
+) -> None:
+    both.become("mirroring")
+    both.become("failed-over")
+    both.produce("west", b"shown")
+
+    def produce_meanwhile(event: Event) -> None:
+        if isinstance(event, ActionStarted):
+            both.produce("west", b"not shown")
+
+    both.declare(topic(both.topic, 2), both.mirror({both.topic: "reversed"}, **both.fields))
+    result = both.bench.apply(SWAPS, report=produce_meanwhile).result
+    assert result is not None
+    (failed,) = result.failed
+    assert "has more to cut off than was approved" in failed.error.message
+    assert both.status("west") is None
+    printed: list[str] = []
+    both.bench = both.bench.with_(warn=printed.append)
+    both.become("reversed")
+    assert f"topic/west/{both.topic}: the restore deletes 2 records of partition 0 from offset 0 on" in printed
 
 
 @pytest.mark.fact("F-C-207")
