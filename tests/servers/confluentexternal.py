@@ -34,7 +34,7 @@ class ExternalConfluent:
     key: str
     secret: str = field(repr=False)
     prefix = names.PREFIX or names.COMMON_PREFIX
-    kind = None
+    kind, is_cloud = None, True
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
