@@ -266,12 +266,15 @@ class Kafka:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
 
         deadline = time.monotonic() + _READY_SECONDS
-        settings = {"bootstrap.servers": self.bootstrap(), "reconnect.backoff.max.ms": 100, "log_level": 0}
-        asked = AdminClient({**settings, "error_cb": lambda _: None})
-        while True:
+        settings = {"reconnect.backoff.max.ms": 100, "log_level": 0, "error_cb": lambda _: None}
+        lagging = [f"127.0.0.1:{broker.node.ports['PLAINTEXT']}" for broker in self.brokers]
+        while lagging:
             with suppress(KafkaException):
+                # A client that has seen fewer brokers may ask another one next, so each answer is a new client's.
+                asked = AdminClient({**settings, "bootstrap.servers": lagging[0]})
                 if len(asked.list_topics(timeout=0.5).brokers) == len(self.brokers):
-                    return
+                    del lagging[0]
+                    continue
             ended = [broker for broker in self.brokers if broker.has_ended]
             if ended or time.monotonic() > deadline:
                 broker = (ended or self.brokers)[0]
