@@ -7,18 +7,16 @@ the brokers need neither TLS nor a login.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final, Self
 
 import urllib3
 
 from reconciler.resources.kafka_configs import LEDGER
 from tests.contracts import names
-from tests.servers.redpandaexternal import UnusableError
+from tests.servers.redpandaexternal import UnusableError, read_json
 
 _LIMIT_SECONDS: Final = 60.0
 _RULE: Final = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
@@ -100,11 +98,7 @@ class ExternalPair:
     @classmethod
     def parse(cls, given: str) -> Self:
         """Return the clusters that JSON, or the file of that name, describes; nothing is connected."""
-        try:
-            text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
-            content = json.loads(text)
-        except (OSError, ValueError) as error:
-            raise UnusableError(f"CONFLUENT names no JSON and no file with JSON: {error}") from None
+        content = read_json("CONFLUENT", given)
         parts = [part.name for part in fields(ExternalConfluent)]
         for name in (part.name for part in fields(cls)):
             place = content.get(name)

@@ -43,6 +43,22 @@ class UnusableError(Exception):
     """The cluster, or what names it, cannot be used; the message says why and what to do."""
 
 
+def read_json(option: str, given: str) -> dict[str, Any]:
+    """Return the object that an option of `make conformance` has as JSON, or as the name of a file.
+
+    Raises:
+        UnusableError: It is neither.
+    """
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UnusableError(f"{option} names no JSON and no file with JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise UnusableError(f"{option} names JSON without addresses and logins by name")
+    return content
+
+
 @dataclass(frozen=True)
 class ExternalRedpanda:
     """Addresses and login of a cluster; what tests make on it has names that begin with `prefix`."""
@@ -59,11 +75,7 @@ class ExternalRedpanda:
     @classmethod
     def parse(cls, given: str) -> Self:
         """Return the cluster that JSON, or the file of that name, describes; nothing is connected."""
-        try:
-            text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
-            content = json.loads(text)
-        except (OSError, ValueError) as error:
-            raise UnusableError(f"REDPANDA names no JSON and no file with JSON: {error}") from None
+        content = read_json("REDPANDA", given)
         kinds = {**_REQUIRED, **_OPTIONAL}
         wrong = [name for name in _REQUIRED if name not in content]
         wrong += [name for name, value in content.items() if not isinstance(value, kinds.get(name, ()))]

@@ -67,7 +67,7 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
     for ours, theirs in TIER_NAMES.items():
         if ours in listed:
             configs[ours] = replace(configs[ours], default=listed[ours].value, minimum=-1, aliases=(theirs,))
-        elif not kind.may_pause_links:
+        elif not kind.may_configure_tiering:
             configs.pop(ours, None)
             lacks[CONFIGS + theirs] = lacks["tiering"] = (
                 "Confluent Cloud keeps the records of all topics in its own tiers"

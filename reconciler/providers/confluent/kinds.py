@@ -28,6 +28,8 @@ class ClusterKind:
     """Whether whole links can be paused; single mirrors always can (3.1)."""
     may_set_replication_factor: bool
     """Whether topics may have a replication factor: Cloud always has 3 (4)."""
+    may_configure_tiering: bool
+    """Whether topics have configs of tiered storage: Cloud tiers all of them by itself."""
     read_only_link_configs: frozenset[str]
     """Configs of its links that cannot be set (5), of those that a MirrorLink has."""
 
@@ -39,6 +41,7 @@ def _build_cloud_kind(name: str, *, may_be_destination: bool | None, may_swap_ro
         may_swap_roles=may_swap_roles,
         may_pause_links=False,
         may_set_replication_factor=False,
+        may_configure_tiering=False,
         read_only_link_configs=frozenset({"cluster.link.retry.timeout.ms", "metadata.max.age.ms"}),
     )
 
@@ -58,6 +61,7 @@ _PLATFORM: Final = ClusterKind(
     may_swap_roles=True,
     may_pause_links=True,
     may_set_replication_factor=True,
+    may_configure_tiering=True,
     read_only_link_configs=frozenset(),
 )
 
