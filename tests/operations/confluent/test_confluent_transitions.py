@@ -56,6 +56,22 @@ def put(desk: Desk, state: str) -> None:
     until(lambda: set(desk.states().values()) == {state}, desk.states)
 
 
+def mirror_one_for_each_verb(desk: Desk, orders: str, **link: bool) -> dict[RoleVerb, str]:
+    names = {verb: f"{orders}-{verb}" for verb in VERBS}
+    desk.apply(*map(topic, names.values()), desk.mirror(dict.fromkeys(names.values(), "mirroring"), **link))
+    return names
+
+
+def check_verbs(desk: Desk, names: dict[RoleVerb, str], state: str, legal: dict[str, str]) -> None:
+    """Send each verb to its mirror. One that is not legal is refused with the state."""
+    for verb, name in names.items():
+        result = give_roles(desk.bench.acting(f"mirror {verb}"), verb, f"mirror/east/{name}")
+        said = [f"{error.message}. {error.hint}" for error in result.failed.values()]
+        assert (verb, bool(said)) == (verb, verb not in legal), (said, result)
+        assert not said or state in said[0] or "already stopped" in said[0], said
+        assert (verb, desk.states()[name]) == (verb, legal.get(verb, state))
+
+
 @pytest.fixture
 def desk(bench: Bench, confluent: Pair) -> Desk:
     return Desk(bench, confluent, f"orders-{uuid4().hex[:8]}")
@@ -77,15 +93,17 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_verb_does_what_the_table_says_and_is_refused_with_the_state_elsewhere(
     desk: Desk, orders: str, state: str
 ) -> None:
-    names = {verb: f"{orders}-{verb}" for verb in VERBS}
-    desk.apply(*map(topic, names.values()), desk.mirror(dict.fromkeys(names.values(), "mirroring")))
+    names = mirror_one_for_each_verb(desk, orders)
     put(desk, state)
-    for verb, name in names.items():
-        result = give_roles(desk.bench.acting(f"mirror {verb}"), verb, f"mirror/east/{name}")
-        said = [f"{error.message}. {error.hint}" for error in result.failed.values()]
-        assert (verb, bool(said)) == (verb, verb not in LEGAL[state]), (said, result)
-        assert not said or state in said[0] or "already stopped" in said[0], said
-        assert (verb, desk.states()[name]) == (verb, LEGAL[state].get(verb, state))
+    check_verbs(desk, names, state, LEGAL[state])
+
+
+@pytest.mark.fact("F-C-062")
+def test_while_platform_pauses_the_link_a_mirror_can_only_fail_over(bench: Bench, confluent_platform: Pair) -> None:
+    desk = Desk(bench, confluent_platform, f"orders-{uuid4().hex[:8]}", type="platform")
+    names = mirror_one_for_each_verb(desk, desk.link.removesuffix("-link"), paused=True)
+    assert set(desk.states().values()) == {"LINK_PAUSED"}
+    check_verbs(desk, names, "LINK_PAUSED", {"failover": "STOPPED"})
 
 
 @pytest.mark.fact("F-C-065", "F-C-066", "F-C-071")
