@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 129_585,
-    "lines of the tests": 133_838,
+    "lines of the package": 129_588,
+    "lines of the tests": 133_866,
     "actions made outside planning": 0,
     "methods of platforms": 59,
     "methods of platforms by jobs": 53,
