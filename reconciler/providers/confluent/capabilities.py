@@ -60,14 +60,14 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
     _, code = look.bindings
     lacks = {"acls": "this login may not see access rules"} if code else {}
     links, missing = _choose_links(kind)
-    if not kind.may_set_replication_factor:
+    if kind.is_cloud:
         lacks["replication_factors"] = "Confluent Cloud sets it itself"
     listed = _read_defaults(client)
     configs = dict(build_kafka_catalog(listed or KAFKA_CONFIGS, "4.0"))
     for ours, theirs in TIER_NAMES.items():
         if ours in listed:
             configs[ours] = replace(configs[ours], default=listed[ours].value, minimum=-1, aliases=(theirs,))
-        elif not kind.may_configure_tiering:
+        elif kind.is_cloud:
             configs.pop(ours, None)
             lacks[CONFIGS + theirs] = lacks["tiering"] = (
                 "Confluent Cloud keeps the records of all topics in its own tiers"
@@ -84,7 +84,7 @@ def read_capabilities(client: RestKafkaClient, look: ClusterFacts, kind: Cluster
         acls=not code,
         tiering=_TIERING in listed,
         mirrors=links,
-        replication_factors=range(1, brokers + 1) if kind.may_set_replication_factor else (_CLOUD_REPLICAS,),
+        replication_factors=(_CLOUD_REPLICAS,) if kind.is_cloud else range(1, brokers + 1),
         lacks={
             **lacks,
             **missing,
@@ -113,7 +113,7 @@ def _choose_links(kind: ClusterKind) -> tuple[MirrorSupport, Mapping[str, str]]:
     if kind.may_be_destination is False:
         return BY_JOBS, {NATIVE_LINKS: f"{kind.name} cannot be the destination of cluster links"}
     features, missing = set(_FEATURES), dict[str, str]()
-    if not kind.may_pause_links:
+    if kind.is_cloud:
         features.discard("paused")
         missing["paused"] = _ONLY_PLATFORM
     for field, config in (

@@ -24,12 +24,8 @@ class ClusterKind:
     """Whether links may copy into it (7); `None` if that depends on a kind that the manifest does not declare."""
     may_swap_roles: bool
     """Whether mirrors of its bidirectional links can be reversed and restored (3.3)."""
-    may_pause_links: bool
-    """Whether whole links can be paused; single mirrors always can (3.1)."""
-    may_set_replication_factor: bool
-    """Whether topics may have a replication factor: Cloud always has 3 (4)."""
-    may_configure_tiering: bool
-    """Whether topics have configs of tiered storage: Cloud tiers all of them by itself."""
+    is_cloud: bool
+    """Cloud pauses no links (3.1), has three replicas of every topic (4), and tiers all topics by itself."""
     read_only_link_configs: frozenset[str]
     """Configs of its links that cannot be set (5), of those that a MirrorLink has."""
 
@@ -39,9 +35,7 @@ def _build_cloud_kind(name: str, *, may_be_destination: bool | None, may_swap_ro
         name=name,
         may_be_destination=may_be_destination,
         may_swap_roles=may_swap_roles,
-        may_pause_links=False,
-        may_set_replication_factor=False,
-        may_configure_tiering=False,
+        is_cloud=True,
         read_only_link_configs=frozenset({"cluster.link.retry.timeout.ms", "metadata.max.age.ms"}),
     )
 
@@ -59,9 +53,7 @@ _PLATFORM: Final = ClusterKind(
     name="Confluent Platform",
     may_be_destination=True,
     may_swap_roles=True,
-    may_pause_links=True,
-    may_set_replication_factor=True,
-    may_configure_tiering=True,
+    is_cloud=False,
     read_only_link_configs=frozenset(),
 )
 
