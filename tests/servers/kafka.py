@@ -69,6 +69,18 @@ class Broker:
     def has_ended(self) -> bool:
         return (self.folder / "ended").exists()
 
+    def count_known(self) -> int:
+        """Return how many brokers this one lists; 0 if it does not answer."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - only who starts a broker pays
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
+
+        # A new client each time: one that has listed several brokers may ask another of them next.
+        address = {"bootstrap.servers": f"127.0.0.1:{self.node.ports['PLAINTEXT']}"}
+        client = AdminClient({**address, "reconnect.backoff.max.ms": 100, "log_level": 0, "error_cb": lambda _: None})
+        with suppress(KafkaException):
+            return len(client.list_topics(timeout=0.5).brokers)
+        return 0
+
     def log(self) -> str:
         """Return what it wrote to its log so far."""
         return (self.folder / "log").read_text(errors="replace")
@@ -262,24 +274,14 @@ class Kafka:
         Raises:
             StartError: One ended, or it took too long.
         """
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - only who starts a broker pays
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
-
         deadline = time.monotonic() + _READY_SECONDS
-        settings = {"reconnect.backoff.max.ms": 100, "log_level": 0, "error_cb": lambda _: None}
-        lagging = [f"127.0.0.1:{broker.node.ports['PLAINTEXT']}" for broker in self.brokers]
-        while lagging:
-            with suppress(KafkaException):
-                # A client that has seen fewer brokers may ask another one next, so each answer is a new client's.
-                asked = AdminClient({**settings, "bootstrap.servers": lagging[0]})
-                if len(asked.list_topics(timeout=0.5).brokers) == len(self.brokers):
-                    del lagging[0]
-                    continue
-            ended = [broker for broker in self.brokers if broker.has_ended]
-            if ended or time.monotonic() > deadline:
-                broker = (ended or self.brokers)[0]
-                message = f"Kafka {self.version} did not get ready: {broker.log()[-_LOG_CHARACTERS:]}"
-                raise StartError(message)
+        for asked in self.brokers:
+            while asked.count_known() != len(self.brokers):
+                ended = [broker for broker in self.brokers if broker.has_ended]
+                if ended or time.monotonic() > deadline:
+                    log = (ended or [asked])[0].log()[-_LOG_CHARACTERS:]
+                    raise StartError(f"Kafka {self.version} did not get ready: {log}")
+                time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
         """End all and remove what they kept."""

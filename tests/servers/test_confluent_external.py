@@ -29,7 +29,6 @@ PLACE = {"kafka": "b:9092", "rest": "http://b", "cluster_id": "lkc-1", "key": "k
     [
         ("nowhere.json", "no file with JSON: .*nowhere.json"),
         ("{", "no JSON"),
-        ("{}[]", "no JSON"),
         (json.dumps({"source": PLACE}), "destination is to have kafka, rest, cluster_id, key, secret"),
         (json.dumps({"source": {**PLACE, "user": "u"}, "destination": PLACE}), "source is to have"),
         (json.dumps({"source": PLACE, "destination": {**PLACE, "key": 1}}), "destination is to have"),

@@ -45,6 +45,9 @@ def test_a_cluster_is_read_from_json_or_a_file_and_hides_its_password(tmp_path: 
     file.write_text(json.dumps(PLACE))
     assert ExternalRedpanda.parse(str(file)) == ExternalRedpanda.parse(json.dumps(PLACE))
     assert "hunter2" not in repr(ExternalRedpanda.parse(str(file)))
+    file.write_text("[]")
+    with pytest.raises(UnusableError, match="by name"):
+        ExternalRedpanda.parse(str(file))
 
 
 def test_a_login_of_the_brokers_is_that_of_the_admin_api() -> None:
