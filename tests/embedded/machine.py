@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
@@ -38,6 +39,21 @@ from tests.embedded.deaths import (
 from tests.embedded.model import GROUPS, SHORT_MS, TOMBSTONE_MS, Row, Rule, observe
 
 # The machine's rules about records: appended alone and in transactions, by producers that live or died.
+
+
+def run_machine(machine: Callable[[], Any], *, examples: int, steps: int, number: int | None = None) -> None:
+    """Run a machine so often, with a seed where one is given; else the same each time."""
+    budget = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        database=None,
+        derandomize=number is None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine if number is None else seed(number)(machine), settings=budget)
 
 
 content = st.none() | st.binary(max_size=6)

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.embedded.segments import head as head_module
 from reconciler.objectstore.base import ObjectStore, create_nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
-from tests.embedded.machine import ClusterMachine
+from tests.embedded.machine import ClusterMachine, run_machine
 
 if TYPE_CHECKING:
     from tests.servers.weed import S3Server
@@ -31,23 +29,9 @@ def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(store: Callable[[], ObjectStore], *, examples: int, steps: int, is_new: bool = False) -> None:
     """Run the machine so often; `is_new`: each time otherwise, with a seed that is told."""
-    machine = partial(ClusterMachine, store)
-    if is_new:
-        number = secrets.randbits(32)
-        print(f"seed {number}")  # noqa: T201 - shown where it fails
-        machine = seed(number)(machine)
-    phases = [Phase.generate, Phase.shrink] if is_new else [Phase.reuse, Phase.generate, Phase.shrink]
-    budget = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=phases,
-        database=None,
-        derandomize=not is_new,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(machine, settings=budget)
+    number = secrets.randbits(32) if is_new else None
+    print(f"seed {number}")  # noqa: T201 - shown where it fails
+    run_machine(partial(ClusterMachine, store), examples=examples, steps=steps, number=number)
 
 
 @pytest.mark.thorough

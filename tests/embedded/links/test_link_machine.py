@@ -7,12 +7,11 @@ from functools import partial
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.errors import ReconcilerError
 from tests.embedded.links import test_transitions as transitions
 from tests.embedded.links.link_machine import VARIANTS, LinkMachine, one_after_the_other
+from tests.embedded.machine import run_machine
 
 
 @pytest.fixture(autouse=True)
@@ -20,32 +19,16 @@ def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     one_after_the_other(monkeypatch)
 
 
-def run(*, examples: int, steps: int, number: int | None = None) -> None:
-    """Run the machine so often, with a seed where one is given."""
-    machine = LinkMachine if number is None else seed(number)(LinkMachine)
-    budget = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        database=None,
-        derandomize=number is None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(machine, settings=budget)
-
-
 @pytest.mark.thorough
 @pytest.mark.fact("F-C-001", "F-C-002", "F-C-061", "F-C-063", "F-C-065", "F-C-074", "F-C-079", "F-C-095")
 def test_in_memory() -> None:
-    run(examples=6, steps=15)
+    run_machine(LinkMachine, examples=6, steps=15)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(20))
 def test_in_memory_for_long(number: int) -> None:
-    run(examples=30, steps=40, number=number)
+    run_machine(LinkMachine, examples=30, steps=40, number=number)
 
 
 # The points of mirrors can fail: variants that leave out one rule are noticed; the real thing passes them all.

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.errors import ReconcilerError
+from tests.embedded.machine import run_machine
 from tests.embedded.mounts import test_migration_clients as clients
 from tests.embedded.mounts import test_migration_crashes as crashes
 from tests.embedded.mounts import test_migration_crashes as drivers
@@ -25,32 +24,16 @@ def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     without_threads(monkeypatch)
 
 
-def run(*, examples: int, steps: int, number: int | None = None) -> None:
-    """Run the machine so often, with a seed where one is given."""
-    machine = MigrationMachine if number is None else seed(number)(MigrationMachine)
-    budget = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        database=None,
-        derandomize=number is None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(machine, settings=budget)
-
-
 @pytest.mark.thorough
 @pytest.mark.fact("F-R-107", "F-R-111", "F-R-112", "F-R-124")
 def test_in_memory() -> None:
-    run(examples=6, steps=20)
+    run_machine(MigrationMachine, examples=6, steps=20)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(20))
 def test_in_memory_for_long(number: int) -> None:
-    run(examples=100, steps=50, number=number)
+    run_machine(MigrationMachine, examples=100, steps=50, number=number)
 
 
 # The points of migrations can fail: variants that leave out one rule are noticed; the real thing passes them all.

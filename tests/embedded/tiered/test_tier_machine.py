@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from reconciler.embedded.segments import head as head_module
 from reconciler.objectstore.base import ObjectStore, create_nonce
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
+from tests.embedded.machine import run_machine
 from tests.embedded.tiered.tier_machine import TieredMachine
 
 
@@ -24,21 +23,7 @@ def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(make: Callable[[], ObjectStore], *, examples: int, steps: int, number: int | None = None) -> None:
-    """Run the machine so often, with a seed where one is given."""
-    machine = partial(TieredMachine, make, make)
-    if number is not None:
-        machine = seed(number)(machine)
-    budget = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        database=None,
-        derandomize=number is None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(machine, settings=budget)
+    run_machine(partial(TieredMachine, make, make), examples=examples, steps=steps, number=number)
 
 
 @pytest.mark.thorough
