@@ -55,7 +55,7 @@ def test_each_kind_has_its_limits(name: str) -> None:
     assert isinstance(connection, ConfluentConnection)
     kind, is_platform = find_kind(connection), connection.type == "platform"
     assert (kind.name, kind.may_be_destination) == (name, may_be_destination)
-    assert (kind.may_pause_links, kind.may_set_replication_factor) == (is_platform, is_platform)
+    assert kind.is_cloud is not is_platform
     assert ("metadata.max.age.ms" in kind.read_only_link_configs) is not is_platform
 
 
