@@ -241,7 +241,7 @@ class LinkBatch(NativeLinkBatch):
         self.results |= {actions[name].id: error for name, error in errors}
         left = {name for name in names if self.results[actions[name].id] is None}
         tries = Tries(POLLS, within_s=_STALLED_S)
-        while left and (left := (self._read_mirrors().keys() | self._find_ids(left).keys())):
+        while left and (left := left & (self._read_mirrors().keys() | self._find_ids(left).keys())):
             if tries.has_ended:
                 message = f"it is still there {tries.elapsed_s:.0f} s later"
                 late = IncompleteError(message, hint="Run the same command again.")

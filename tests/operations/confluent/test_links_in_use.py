@@ -11,6 +11,7 @@ import pytest
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Delete
 from tests.operations.confluent.test_confluent import Desk, describe_cluster, topic
+from tests.operations.redpanda.test_redpanda import ids
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -39,6 +40,22 @@ def test_a_link_in_use_is_deleted_only_if_an_allowance_names_its_address(bench: 
     assert "forced" in desk.servers["east"].topics.read(["forced"])
     sent = [path for _, method, path in desk.servers["east"].requests if method == "DELETE"]
     assert any("force=true" in path for path in sent)
+
+
+def test_a_link_is_deleted_with_its_live_mirrors_while_its_stopped_ones_keep_their_topics(
+    bench: Bench, confluent: Pair
+) -> None:
+    desk = Desk(bench, confluent, "left")
+    names = ["left-live", "left-failed-over", "left-promoted"]
+    topics = [topic(name) for name in names]
+    desk.apply(*topics, desk.mirror(dict.fromkeys(names, "mirroring")))
+    desk.apply(*topics, desk.mirror(dict(zip(names, ["mirroring", "failed-over", "promoted"], strict=True))))
+    select = Select(allow=("delete:mirror/east/left-live",))
+    desk.declare(*topics)
+    applied = desk.bench.apply(select)
+    assert (applied.verdict, ids(desk.bench.plan(select))) == (None, [])
+    assert desk.link not in desk.servers["east"].links.rows
+    assert [*desk.servers["east"].topics.read(names)] == names[1:]
 
 
 @pytest.mark.fact("F-C-208")
