@@ -100,7 +100,8 @@ def observe(
     find_optional: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
-    """Observe `clusters` in parallel. Those that `find_optional` returns for the observed resources may fail.
+    """Observe `clusters` in parallel. Those that `find_optional` returns for the observed resources may fail,
+    unless they refuse the login.
 
     `can_exclude` lets errors suggest `--exclude`.
     """
@@ -110,7 +111,7 @@ def observe(
         _report_progress(futures, "observing clusters", tell)
         answers, lost = wait_for_all(futures, RetryableError, UserError)
     inventory = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
-    if lost and not lost.keys() <= set(find_optional(inventory)):
+    if lost and (_is_login_refused(lost) or not lost.keys() <= set(find_optional(inventory))):
         raise _unreadable_error(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in inventory.items() if item.hidden is not None}
     return ObservedClusters(
@@ -283,6 +284,11 @@ def missing_cluster_error(site: Site | None = None, name: str = "") -> Retryable
         other = f"--no-state --cluster {name}=URL gives its location, for commands that accept it"
         hint = f"Its root {root} is relative to the folder of the workspace: run the command there. Or {other}."
     return RetryableError("it is recorded in the state, but its location is empty", hint=hint)
+
+
+def _is_login_refused(lost: Mapping[str, ReconcilerError]) -> bool:
+    """Return whether a cluster answers and refuses the login: nothing that passes, or that a failover explains."""
+    return any(isinstance(error, NotAuthorizedError) for error in lost.values())
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:

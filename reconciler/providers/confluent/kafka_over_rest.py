@@ -83,9 +83,16 @@ class RestKafkaClient(KafkaClient):
         return UserError(message, hint="Declare bootstrapServers, and security if they need another login.")
 
     def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, the brokers of Platform, and operations that the brokers report as allowed."""
+        """Return the cluster's id, the brokers of Platform, and operations that the brokers report as allowed.
+
+        Raises:
+            UserError: The declared brokers are those of another cluster.
+        """
         if self.has_brokers:
-            described = replace(super().describe_cluster(), id=self.rest.cluster_id)
+            described = super().describe_cluster()
+            if described.id != self.rest.cluster_id:
+                message = f"cluster {self.name}: clusterId is {self.rest.cluster_id}, and its brokers are those of"
+                raise UserError(f"{message} {described.id}", hint="Correct bootstrapServers of the Cluster.")
             return replace(described, racks={}) if self._is_cloud else described
         rows = [] if self._is_cloud else self.rest.list_rows("brokers")
         racks = {int(row["broker_id"]): row.get("rack") for row in rows if "broker_id" in row}

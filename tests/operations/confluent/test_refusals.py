@@ -13,7 +13,7 @@ from reconciler.errors import NotAuthorizedError
 from reconciler.providers.confluent.client import RestClient
 from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
-from tests.operations.confluent.test_confluent import Desk, document, topic
+from tests.operations.confluent.test_confluent import Desk, describe_cluster, document, topic
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -149,12 +149,30 @@ def test_a_login_that_is_refused_is_told_once_by_its_reference(typed: Typed, log
     assert not [secret for secret in (server.key, server.secret) if secret in shown]
 
 
+def test_a_refused_login_to_the_source_of_a_failed_over_mirror_is_an_error(typed: Typed) -> None:
+    desk = typed.desk
+    desk.apply(topic(ORDERS), desk.mirror({ORDERS: "mirroring"}))
+    desk.apply(topic(ORDERS), desk.mirror({ORDERS: "failed-over"}))
+    del desk.servers["west"].keys[desk.servers["west"].key]
+    code, shown = typed.plan(topic(ORDERS, 2), desk.mirror({ORDERS: "failed-over"}))
+    assert (code, LOGINS["a wrong key"][1] in shown, "--exclude '*/west/*'" in shown) == (1, True, True), shown
+
+
 def test_another_cluster_behind_the_endpoint_is_refused_with_both_ids(
     bench: Bench, confluent: Pair, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     typed = Typed(bench, confluent, monkeypatch, capfd, clusterId="lkc-zzzzzz")
     code, shown = typed.plan()
     assert (code, "clusterId is lkc-zzzzzz" in shown, confluent.source.cluster_id in shown) == (1, True, True)
+
+
+def test_brokers_of_another_cluster_are_refused_with_both_ids(typed: Typed) -> None:
+    west, east = (typed.desk.servers[name] for name in ("west", "east"))
+    typed.desk.write("west", describe_cluster("west", west, bootstrapServers=[east.kafka]))
+    code, shown = typed.plan(topic(ORDERS))
+    assert code == 1
+    told = f"cluster west: clusterId is {west.cluster_id}, and its brokers are those of {east.cluster_id}"
+    assert told in shown, shown
 
 
 def test_a_kind_that_the_cluster_is_not_is_refused(
