@@ -95,7 +95,6 @@ class ImportedCluster:
     security: Mapping[str, str] = field(default_factory=dict)
     connection: Mapping[str, str] = field(default_factory=dict)
     """Fields of the connection besides brokers and `security`."""
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,6 @@ from reconciler.importers.base import (
 from reconciler.manifests.models import translate_validation_error
 from reconciler.manifests.positions import FieldPath, format_path
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, check_principal
-from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import FLAT_SEPARATOR, Cluster
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonicalize_value, explain_refused_value
 from reconciler.resources.kafka_configs import INTERNAL, TRANSIENT_CONFIGS, is_internal
@@ -314,7 +313,6 @@ def _compose_cluster(
 def _add_cluster(imported: ImportedCluster, target: TargetCluster, mark: str, composed: ImportedResources) -> None:
     subject = f"cluster {imported.name or target.name}"
     if target.is_declared:
-        _report_missing_properties(imported, target, composed.lost)
         return
     if target.name in composed.clusters:
         composed.lost.append(NotImported(imported.place, subject, "", f"the cluster {target.name} is there already"))
@@ -330,7 +328,6 @@ def _add_cluster(imported: ImportedCluster, target: TargetCluster, mark: str, co
     spec = {
         "provider": target.provider,
         "clusterId": imported.cluster_id,
-        "properties": dict(imported.properties),
         target.provider: connection,
     }
     content = {"metadata": {"name": target.name}, "spec": spec}
@@ -341,13 +338,3 @@ def _add_cluster(imported: ImportedCluster, target: TargetCluster, mark: str, co
             NotImported(imported.place, subject, format_path(complaint.at), complaint.message, complaint.hint)
             for complaint in translate_validation_error(error, Cluster, content)
         ]
-
-
-def _report_missing_properties(imported: ImportedCluster, target: TargetCluster, lost: list[NotImported]) -> None:
-    declared = target.declared.get(cluster_address(target.name))
-    known = declared.resource.spec.properties if declared and isinstance(declared.resource, Cluster) else {}
-    source = declared.source if declared else ""
-    for key, value in sorted(imported.properties.items()):
-        if known.get(key) != value:
-            why = f"cluster/{target.name} is declared already, at {source}, without {key}: {value}"
-            lost.append(NotImported(imported.place, f"cluster {target.name}", key, why, "Add it to spec.properties."))

@@ -51,6 +51,7 @@ _STOPPED: Final = (
     "STOPPED does not say whether it was promoted or failed over; promoted is written, and plans treat both alike"
 )
 _MODES: Final = {"DESTINATION": "destination", "SOURCE": "source", "BIDIRECTIONAL": "bidirectional"}
+_PROPERTIES_STAY: Final = "properties of Confluent clusters are not managed; they stay as they are"
 _INBOUND: Final = "which half of a bidirectional link connects is not declared here; the link stays as it is"
 
 
@@ -62,7 +63,9 @@ def import_resource(kind: str, fields: Fields) -> None:
         case "confluent_kafka_mirror_topic":
             _import_mirror(fields)
         case "confluent_kafka_cluster_config":
-            read_cluster(fields, fields.read_labels("config"))
+            read_cluster(fields)
+            fields.report_inexpressible("config", _PROPERTIES_STAY)
+            fields.ignore_keys("config")
         case _:
             _add_cluster(fields.read_text("id") or "", fields)
             if kind == CLUSTER:
@@ -71,7 +74,7 @@ def import_resource(kind: str, fields: Fields) -> None:
 
 
 def join_clusters(reading: SourceReading) -> None:
-    """Join what several resources say of each cluster; drop clusters without a REST endpoint and properties."""
+    """Join what several resources say of each cluster; drop clusters without a REST endpoint."""
     joined: dict[str, ImportedCluster] = {}
     for cluster in reading.clusters:
         known = joined.get(cluster.name, cluster)
@@ -79,20 +82,19 @@ def join_clusters(reading: SourceReading) -> None:
             known,
             bootstrap_servers=known.bootstrap_servers or cluster.bootstrap_servers,
             connection={**cluster.connection, **known.connection},
-            properties={**known.properties, **cluster.properties},
         )
-    reading.clusters = [item for item in joined.values() if "restEndpoint" in item.connection or item.properties]
+    reading.clusters = [item for item in joined.values() if "restEndpoint" in item.connection]
 
 
-def read_cluster(fields: Fields, properties: Mapping[str, str] | None = None) -> str:
+def read_cluster(fields: Fields) -> str:
     """Return the id of a resource's cluster, and store its addresses."""
     # Without the block, the cluster is configured in the provider, and only the resource's id names it.
     name = _read_block(fields, "kafka_cluster", "id") or (fields.read_text("id") or "").partition("/")[0]
     fields.ignore_keys("credentials")
-    return _add_cluster(name, fields, properties or {})
+    return _add_cluster(name, fields)
 
 
-def _add_cluster(name: str, at: Fields, properties: Mapping[str, str] | None = None) -> str:
+def _add_cluster(name: str, at: Fields) -> str:
     endpoint = at.read_text("rest_endpoint") or at.read_text("http_endpoint")
     servers = at.read_text("bootstrap_endpoint")
     kind = next(filter(at.content.get, _KINDS), None)
@@ -108,7 +110,6 @@ def _add_cluster(name: str, at: Fields, properties: Mapping[str, str] | None = N
                 **({"kind": kind} if kind else {}),
                 **_API_KEY,
             },
-            properties=properties or {},
         )
     )
     return name

@@ -100,9 +100,9 @@ def observe(
     find_optional: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
-    """Observe `clusters` in parallel. Those that `find_optional` returns for the observed resources may fail,
-    unless they refuse the login.
+    """Observe `clusters` in parallel.
 
+    Those that `find_optional` returns for the observed resources may fail, but not by refusing the login.
     `can_exclude` lets errors suggest `--exclude`.
     """
     lost: dict[str, RetryableError | UserError]

@@ -277,6 +277,7 @@ def _estimate_bytes(measure: Measure, of: Iterable[OffsetStretch]) -> int:
     return measure.bytes * min(count_offsets(of), spans) // spans if spans else 0
 
 
+_ENDS: Final = frozenset({PROMOTE, FAILOVER})
 _MAX_NAMES: Final = 3
 _TOPIC_FILTERS: Final = ("spec", "autoCreate", "filters")
 _GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
@@ -286,7 +287,7 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
     """Warn about filters without matches, mirrors that a prefix excludes, and mirrors open to other writers."""
     situation = review.situation
     yield from _find_open_mirrors(situation)
-    yield from _find_syncs_of_promoted(review)
+    yield from _find_syncs_of_ended(review)
     for address, entry in sorted(situation.desired_mirrors.items()):
         if entry.state == "reversed" and situation.can_plan(address):
             yield from _find_unprotected_peer(situation.wanted[address], entry, situation)
@@ -308,13 +309,16 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
             yield from _check_group_filters(address, wanted, link, situation)
 
 
-def _find_syncs_of_promoted(review: Review) -> Iterator[PlanFinding]:
-    """Warn about offset sync by a platform while mirrors are promoted. Jobs leave groups alone that have moved."""
-    situation, promoted = review.situation, dict[Address, list[Address]]()
+def _find_syncs_of_ended(review: Review) -> Iterator[PlanFinding]:
+    """Warn about offset sync by a platform while mirrors are promoted or failed over.
+
+    Jobs leave groups alone that have moved.
+    """
+    situation, ended = review.situation, dict[Address, list[Address]]()
     for action in review.actions:
-        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == PROMOTE:
-            promoted.setdefault(link_of(action.after), []).append(action.address)
-    for address, mirrors in sorted(promoted.items()):
+        if isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb in _ENDS:
+            ended.setdefault(link_of(action.after), []).append(action.address)
+    for address, mirrors in sorted(ended.items()):
         wanted = situation.wanted.get(address)
         link = None if wanted is None else wanted.resource
         if wanted is None or not isinstance(link, MirrorLink):
@@ -325,10 +329,10 @@ def _find_syncs_of_promoted(review: Review) -> Iterator[PlanFinding]:
         yield PlanFinding(
             address,
             wanted.source,
-            f"its offset sync runs while {list_first(mirrors, _MAX_NAMES, grouping='')} is promoted, and overwrites "
-            f"the offsets of groups that already read on cluster {link.cluster}",
-            "Set consumerOffsetSync.enabled: false together with the promotion, which pauses it first; or exclude the "
-            "groups that move.",
+            f"its offset sync runs until {list_first(mirrors, _MAX_NAMES, grouping='')} stops being a mirror, and "
+            f"overwrites the offsets of groups that already read on cluster {link.cluster}",
+            "Set consumerOffsetSync.enabled: false in the same change, which ends it first; or exclude the groups that "
+            "move.",
             ((address, _GROUP_FILTERS),),
         )
 
