@@ -124,7 +124,7 @@ def test_a_block_that_nothing_lifts_says_so() -> None:
     assert first.blocked is not None
     stuck = dataclasses.replace(first, blocked=dataclasses.replace(first.blocked, allow=None))
     text = to_plain_text(format_plan(dataclasses.replace(sample_results.empty(), actions=(stuck,))))
-    assert text.splitlines()[-1] == "Nothing allows: delete:topic/west/shop:eu:orders"
+    assert text.splitlines()[-1] == "No --allow lifts: delete:topic/west/shop:eu:orders"
 
 
 def test_a_blocked_delete_says_why() -> None:

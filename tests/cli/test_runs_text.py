@@ -542,7 +542,7 @@ def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
     hint = f"Where that cluster is lost permanently: reconciler mount release {LOCATION} --allow release:{LOCATION}"
     error = combine_errors([PlanFinding(EAST, None, f"{LOCATION} is mounted on another cluster", hint)])
     assert isinstance(error, UserError)
-    assert error.hint == "No --allow of this command lifts these."
+    assert error.hint == "No --allow but those named above lifts these."
     assert combine_errors([PlanFinding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
 
 

@@ -104,7 +104,7 @@ def format_plan_totals(plan: Plan, width: int | None = None) -> list[Line]:
                 *map(make_line, shown[1:]),
             ]
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
-        lines.append(make_line(Span("Nothing allows: ", Tone.DANGER), _join_first(stuck)))
+        lines.append(make_line(Span("No --allow lifts: ", Tone.DANGER), _join_first(stuck)))
     return break_lines([*lines, *_format_alternative(plan)], width)
 
 

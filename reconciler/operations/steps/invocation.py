@@ -201,7 +201,7 @@ def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
 
 
 def _build_exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
-    lifts = "No --allow of this command lifts these." if _names_one(findings) else "No --allow lifts these."
+    lifts = "No --allow but those named above lifts these." if _names_one(findings) else "No --allow lifts these."
     patterns = sorted({_build_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):
         return lifts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.providers.brokers.provider import BrokersProvider
@@ -12,11 +12,13 @@ from reconciler.providers.confluent.capabilities import DIALECT, check_kind, rea
 from reconciler.providers.confluent.client import RestClient
 from reconciler.providers.confluent.kafka_over_rest import RestKafkaClient
 from reconciler.providers.confluent.kinds import find_kind
+from reconciler.providers.protocol import CompletedAction
 from reconciler.resources.address import cluster_of, kind_of
 from reconciler.resources.inventory import MirrorSupport, Observed
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.owners import OwnerChange, ResourceOwner
+from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
     from reconciler.providers.brokers.ledger import Entries
     from reconciler.providers.brokers.translate import TopicMetadata
     from reconciler.providers.confluent.links import ConfluentSite
-    from reconciler.providers.protocol import Edge, Outcome
+    from reconciler.providers.protocol import Edge, Outcome, Scope
     from reconciler.providers.protocol_links import Links
     from reconciler.resources.address import Address
     from reconciler.resources.cluster import Cluster, ConfluentConnection
-    from reconciler.resources.inventory import Capabilities
+    from reconciler.resources.inventory import Capabilities, Inventory
 
 # ruff: noqa: PLC0415 - only clusters with links need these
+
+
+_WITH_TOPIC_ID: Final = frozenset({"topic", "mirror"})
 
 
 class ConfluentProvider(BrokersProvider):
@@ -68,6 +73,30 @@ class ConfluentProvider(BrokersProvider):
 
     def _known_here(self) -> Iterator[Address]:
         return (address for address in self._known if cluster_of(address) == self._client.name)
+
+    def observe(self, scope: Scope) -> Inventory:
+        """Return the cluster's resources. Topics have no incarnation without brokers, which report their ids."""
+        inventory = super().observe(scope)
+        if self._client.has_brokers:
+            return inventory
+        return {
+            address: replace(seen, incarnation=None) if kind_of(address) in _WITH_TOPIC_ID else seen
+            for address, seen in inventory.items()
+        }
+
+    def apply(
+        self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = skip_check
+    ) -> Iterator[Outcome]:
+        """Apply a batch. Topics have no incarnation without brokers."""
+        unknown = {action.id for action in actions if kind_of(action.address) in _WITH_TOPIC_ID}
+        for outcome in super().apply(actions, may_go_on=may_go_on):
+            if self._client.has_brokers or outcome.id not in unknown:
+                yield outcome
+            elif isinstance(outcome, CompletedAction):
+                yield replace(outcome, incarnation=None)
+            else:
+                created = outcome.created
+                yield replace(outcome, created=created and replace(created, incarnation=None))
 
     def record_owners(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record owners in the ledger; raise without brokers."""

@@ -235,6 +235,24 @@ def test_without_brokers_all_but_records_works(bench: Bench, confluent: Pair, or
 
 @emulated
 @pytest.mark.fact("F-C-204")
+@pytest.mark.parametrize("first", ["with brokers", "without brokers"])
+def test_brokers_are_declared_or_removed_later_and_no_topic_looks_recreated(
+    bench: Bench, confluent: Pair, orders: str, first: str
+) -> None:
+    desk = Desk(bench, confluent, orders)
+    server = desk.servers["east"]
+    both = {
+        "with brokers": describe_cluster("east", server),
+        "without brokers": describe_cluster("east", server, bootstrapServers=None, security=None),
+    }
+    for cluster in (both.pop(first), *both.values()):
+        desk.write("east", cluster)
+        desk.write("more", document("Topic", f"{orders}-more", {"partitions": 1}, "east"))
+        desk.declare(topic(orders), desk.mirror({orders: "mirroring"}))
+        assert desk.bench.plan().plan.drift == ()
+        desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+
+
 def test_a_success_without_a_body_is_a_success(desk: Desk, orders: str) -> None:
     desk.servers["east"].faults.add("empty", "POST", "/links", times=2, status=200)
     desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
