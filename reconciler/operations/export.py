@@ -99,6 +99,8 @@ def warn_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out
         invocation.warn(f"the workspace does not read {name}: add it to spec.manifests of reconciler.yaml")
 
 
+_CLOUD_CLUSTER: Final = "lkc-"
+"""Prefix of ids of Confluent Cloud's clusters."""
 NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 
 
@@ -134,7 +136,7 @@ def read_cluster(
     gone = {left.place for left in left_out}
     complete = {address: seen for address, seen in inventory.items() if address not in gone}
     made = factor_layout(_read_contents(cluster, provider, complete), policies=policies, at_least=at_least)
-    unsaid = (*made.unsaid, *_find_hidden_resources(name, provider))
+    unsaid = (*made.unsaid, *_find_hidden_resources(name, provider), *_find_cluster_links(cluster, identity.cluster_id))
     return LiveCluster(FactoredLayout(made.resources, unsaid), complete, identity.cluster_id, left_out)
 
 
@@ -163,6 +165,15 @@ def _find_hidden_resources(name: str, provider: Provider) -> Iterator[OmittedRes
             hint="Export with a principal that may describe all topics.",
         )
         yield OmittedResource(address, why)
+
+
+def _find_cluster_links(cluster: Cluster, cluster_id: str) -> Iterator[OmittedResource]:
+    if cluster.spec.provider == BROKERS_PROVIDER and cluster_id.startswith(_CLOUD_CLUSTER):
+        why = UserError(
+            f"no cluster links: {cluster_id} is a cluster of Confluent Cloud, whose links its brokers do not report",
+            hint="Declare it with provider: confluent and its restEndpoint, and export it by its name.",
+        )
+        yield OmittedResource(cluster.address, why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from confluent_kafka import Producer
 
-from reconciler.operations.export import ExportOptions, export
+from reconciler.operations.export import ExportOptions, export, parse_cluster
 from reconciler.operations.mirrors.mirror_views import MirrorRow, list_mirrors
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
@@ -367,3 +367,12 @@ def test_an_export_of_a_live_cluster_is_planned_as_adoptions_only(bench: Bench, 
     assert {action.verb for action in planned.actions} == {"adopt"}, ids(planned)
     assert desk.bench.apply(took).verdict is None
     assert ids(desk.bench.plan()) == []
+
+
+@emulated
+def test_an_export_by_brokers_says_that_it_has_no_cluster_links(desk: Desk) -> None:
+    server = desk.servers["east"]
+    bare = parse_cluster("new", [server.kafka], (), None, cwd=desk.bench.folder, out=desk.bench.folder / "new")
+    exported = export(desk.bench.invocation, Select(), "new", ExportOptions(out=desk.bench.folder / "new", bare=bare))
+    told = [item.error for item in exported.unsaid if item.place == "cluster/new"]
+    assert [server.cluster_id in why.message and "provider: confluent" in why.hint for why in told] == [True]
