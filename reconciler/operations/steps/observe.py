@@ -84,11 +84,13 @@ class ObservedClusters:
     @property
     def topics(self) -> int:
         """Number of topics, except internal ones."""
-        return sum(
-            1
+        # A stopped mirror is listed as a topic too.
+        names = {
+            address.partition("/")[2]
             for address, seen in self.inventory.items()
             if kind_of(address) in {"topic", "mirror"} and not seen.is_internal
-        )
+        }
+        return len(names)
 
 
 def observe(
