@@ -43,12 +43,72 @@ SecretReference = Annotated[
 
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
-_OTHER_CLOUDS: Final = {"gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 _WORKSPACE_FOLDER: Final = "/" + "\0/" * 64
 """Placeholder for the unknown folder of reconciler.yaml, deep enough for any `..` and unlike any real name."""
+
+
+_STORAGES: Final = {
+    "s3": "Amazon S3",
+    "gs": "Google Cloud Storage",
+    "az": "Azure Blob Storage",
+    "file": "a folder",
+    "memory": "memory",
+}
+_ACCOUNT_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "s3": frozenset({"profile", "roleArn", "externalId", "sessionName"}),
+    "gs": frozenset({"serviceAccount"}),
+    "az": frozenset({"clientId"}),
+}
+_ROLE: Final = r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$"
+
+
+class AccountSpec(Model):
+    """Cloud account of a login, by names only. Its keys and tokens come from the cloud and are never stored."""
+
+    profile: str | None = Field(default=None, min_length=1, description="AWS profile.", examples=["west"])
+    role_arn: str | None = Field(
+        default=None,
+        pattern=_ROLE,
+        description="AWS role to assume, with the keys of the profile or machine.",
+        examples=["arn:aws:iam::111122223333:role/topics"],
+    )
+    external_id: str | None = Field(
+        default=None,
+        min_length=2,
+        description="External id that the role's trust policy requires.",
+        examples=["west-7"],
+    )
+    session_name: str | None = Field(
+        default=None,
+        pattern=r"^[\w+=,.@-]{2,64}$",
+        description="Name of the role's sessions in CloudTrail; absent: `reconciler`.",
+        examples=["nightly"],
+    )
+    service_account: str | None = Field(
+        default=None,
+        pattern=r"^[^@\s]+@[^@\s]+$",
+        description="Google service account to impersonate.",
+        examples=["topics@shop.iam.gserviceaccount.com"],
+    )
+    client_id: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Client id of an Azure managed identity.",
+        examples=["6f1d4c1e-1c5b-4c3c-9d55-0f5f6c1c2b3a"],
+    )
+
+    def find_problems(self, cloud: str, storage: str) -> Iterator[FieldProblem]:
+        """Yield fields that have no meaning for a cloud (`s3`, `gs` or `az`), which messages call `storage`."""
+        names = self.model_dump(by_alias=True, exclude_none=True)
+        for name in names:
+            if name not in _ACCOUNT_FIELDS.get(cloud, ()):
+                yield FieldProblem(f"has no meaning for {storage}", "Take it out", ("account", name))
+        for name in ("externalId", "sessionName"):
+            if name in names and self.role_arn is None:
+                yield FieldProblem("means nothing without roleArn", "Add roleArn, or take it out", ("account", name))
 
 
 class LocationSpec(Model):
@@ -71,6 +131,11 @@ class LocationSpec(Model):
     kms_key_id: str | None = Field(
         default=None, description="Key objects are encrypted under (SSE-KMS); of S3 alone.", examples=["alias/topics"]
     )
+    account: AccountSpec | None = Field(
+        default=None,
+        description="Cloud account to log in with; absent: that of the environment or machine.",
+        examples=[{"roleArn": "arn:aws:iam::111122223333:role/topics"}],
+    )
 
     @field_validator("url")
     @classmethod
@@ -88,13 +153,15 @@ class LocationSpec(Model):
 
     @model_validator(mode="after")
     def _check_cloud_fields(self) -> LocationSpec:
-        storage = _OTHER_CLOUDS.get(self.url.partition("://")[0])
+        scheme = self.url.partition("://")[0]
+        storage = _STORAGES[scheme]
         of_s3 = {"region": self.region, "forcePathStyle": self.force_path_style, "kmsKeyId": self.kms_key_id}
-        s3_fields = [name for name, value in of_s3.items() if value is not None]
-        if storage is not None and s3_fields:
-            raise build_refusal_error(
-                *(FieldProblem(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields)
-            )
+        s3_fields = [name for name, value in of_s3.items() if value is not None and scheme in {"gs", "az"}]
+        problems = [FieldProblem(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields]
+        if self.account is not None:
+            problems.extend(self.account.find_problems(scheme, storage))
+        if problems:
+            raise build_refusal_error(*problems)
         return self
 
 
@@ -242,6 +309,11 @@ class SecuritySpec(Model):
         description="AWS region of the brokers, for AWS_MSK_IAM; absent: that in their names.",
         examples=["eu-west-1"],
     )
+    account: AccountSpec | None = Field(
+        default=None,
+        description="AWS profile or role for AWS_MSK_IAM; absent: those of the environment or machine.",
+        examples=[{"roleArn": "arn:aws:iam::111122223333:role/reconciler"}],
+    )
     principal: Principal | None = Field(
         default=None,
         description="As whom the brokers know us, where that is not `User:` and the username: with a certificate, "
@@ -251,8 +323,12 @@ class SecuritySpec(Model):
 
     @model_validator(mode="after")
     def _check_complete(self) -> SecuritySpec:
-        if missing := [FieldProblem(*what) for what in self._find_missing()]:
-            raise build_refusal_error(*missing)
+        problems = [FieldProblem(*what) for what in self._find_missing()]
+        if self.account is not None:
+            cloud = "s3" if self.mechanism == "AWS_MSK_IAM" else ""
+            problems.extend(self.account.find_problems(cloud, self.mechanism or self.protocol))
+        if problems:
+            raise build_refusal_error(*problems)
         return self
 
     def _find_missing(self) -> Iterator[tuple[str, str, tuple[str]]]:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
 import tempfile
 import threading
 from calendar import timegm
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,13 +25,15 @@ from reconciler.errors import (
     UserError,
     find_root_cause,
 )
-from reconciler.providers.secrets import Secret, resolve_secret
+from reconciler.objectstore.accounts import load_aws_credentials
+from reconciler.providers.secrets import Secret, build_account, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     import ssl
 
+    from reconciler.objectstore.settings import Account
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import BrokersConnection, Cluster, HttpLoginSpec, SecuritySpec
 
@@ -248,7 +248,7 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "")}
+        return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "", build_account(security.account))}
     if security.mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": _build_token_source(security, edge, where)}
     return {
@@ -270,7 +270,7 @@ def _build_record_login(
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokenSource(connection.region() or "")}
+        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokenSource(connection.region() or "", build_account(security.account))}
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
@@ -480,9 +480,10 @@ _MSK_SECONDS: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class MskTokenSource:
-    """Source of Amazon MSK tokens: connect requests presigned by this machine's AWS credentials. Picklable."""
+    """Source of Amazon MSK tokens: connect requests presigned by an AWS account's credentials. Picklable."""
 
     region: str
+    account: Account | None = None
 
     def get_token(self) -> str:
         """Return a new token without its expiry."""
@@ -495,18 +496,19 @@ class MskTokenSource:
 
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         request = AWSRequest("GET", f"https://kafka.{self.region}.{domain}/?Action=kafka-cluster%3AConnect")
-        SigV4QueryAuth(_find_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
+        credentials = _find_aws_credentials(self.account, self.region)
+        SigV4QueryAuth(credentials, "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
         # The User-Agent is appended without a signature, as AWS's own signers do.
         url = f"{request.url}&User-Agent=reconciler"
         signed_at = timegm(strptime(request.context["timestamp"], SIGV4_TIMESTAMP))
         return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), signed_at + _MSK_SECONDS
 
 
-def _find_aws_credentials() -> Any:
+def _find_aws_credentials(account: Account | None, region: str) -> Any:
     from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
     try:
-        credentials = _open_aws_session(os.getpid()).get_credentials()
+        credentials = load_aws_credentials(account, region)
         if credentials is not None:
             return credentials.get_frozen_credentials()
     except (ConnectionError, HTTPClientError) as error:
@@ -514,14 +516,6 @@ def _find_aws_credentials() -> Any:
         raise RetryableError(message, hint="Check the network, then run the same command again.") from error
     except (BotoCoreError, ClientError) as error:
         message = f"{MSK}: the AWS credentials cannot be used: {to_one_line(str(error))}"
-        raise NotAuthorizedError(message, hint="Correct the AWS profile or environment, or log in again.") from error
+        raise NotAuthorizedError(message, hint="Correct the AWS profile, role or environment, or log in again.") from error
     hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login)."
     raise NotAuthorizedError(f"{MSK}: no AWS credentials were found", hint=hint)
-
-
-@lru_cache(maxsize=1)
-def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return a process's cached AWS session, because each session requests its own credentials."""
-    import botocore.session
-
-    return botocore.session.get_session()

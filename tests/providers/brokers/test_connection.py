@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 from moto import mock_aws
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.objectstore.accounts import forget_aws_credentials
 from reconciler.providers.brokers import security
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.cluster_facts import ClusterFacts
@@ -153,7 +154,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
     config = tmp_path / "config"
 
     def given(profile: str = "", **environ: str) -> None:
-        security._open_aws_session.cache_clear()
+        forget_aws_credentials()
         config.write_text(profile)
         for name in AWS:
             monkeypatch.delenv(name, raising=False)
@@ -163,7 +164,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
 
     given(**AWS)
     yield given
-    security._open_aws_session.cache_clear()
+    forget_aws_credentials()
 
 
 def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Cluster:
@@ -347,7 +348,7 @@ def test_a_token_is_signed_with_the_role_of_a_web_identity(
     token.write_text("of the pipeline")
     aws(AWS_ROLE_ARN="arn:aws:iam::123456789012:role/plan", AWS_WEB_IDENTITY_TOKEN_FILE=str(token))
     with mock_aws(config={"core": {"mock_credentials": False}}):
-        credentials = security._find_aws_credentials()
+        credentials = security._find_aws_credentials(None, REGION)
         there.trust(credentials.access_key, credentials.secret_key)
         assert KafkaClient.for_cluster(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).describe_cluster().id
     assert accepted(there)[-1][1] == credentials.access_key
