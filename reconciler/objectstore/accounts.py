@@ -1,11 +1,16 @@
-"""Cloud accounts of logins: sessions of AWS profiles and assumed roles."""
+"""Cloud accounts of logins: AWS profiles and roles, Google service accounts, Azure identities."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from reconciler.errors import NotAuthorizedError, RetryableError, UserError, find_root_cause
 from reconciler.objectstore.settings import Account
 from reconciler.runtime.text import to_one_line
 
@@ -74,3 +79,123 @@ class _RoleSession:
             details = error.response.get("Error", {})
             reason = to_one_line(f"{details.get('Message', '')} ({details.get('Code', status)})")
             raise CredentialRetrievalError(provider=f"the role {self._role}", error_msg=reason) from error
+
+
+class CloudToken(NamedTuple):
+    """A token of Google or Azure, and the account that it belongs to (`None`: unknown)."""
+
+    text: str
+    expires_at: float
+    """Seconds since 1970."""
+    subject: str | None = None
+
+
+_GOOGLE_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
+_MESSAGE_CHARS: Final = 300
+
+
+class GoogleTokens:
+    """Source of Google access tokens, of a service account if one is named. Thread-safe."""
+
+    def __init__(self, account: Account | None) -> None:
+        self._account = account or Account()
+        self._lock = threading.Lock()
+        self._credentials: Any = None
+
+    def get_token(self, *, refused: str = "") -> CloudToken:
+        """Return a valid token, not the one that a server refused."""
+        with self._lock, _translate_google_errors(self._account):
+            from google.auth.transport.requests import Request
+
+            if self._credentials is None:
+                self._credentials = self._open_credentials()
+            credentials = self._credentials
+            if not credentials.valid or credentials.token == refused:
+                credentials.refresh(Request())  # type: ignore[no-untyped-call]
+            subject = self._account.service_account or getattr(credentials, "service_account_email", None)
+            return CloudToken(credentials.token, credentials.expiry.replace(tzinfo=UTC).timestamp(), subject)
+
+    def _open_credentials(self) -> Any:
+        import google.auth
+        from google.auth.impersonated_credentials import Credentials
+
+        source, _ = google.auth.default(scopes=[_GOOGLE_SCOPE])
+        name = self._account.service_account
+        if name is None:
+            return source
+        return Credentials(source, name, [_GOOGLE_SCOPE])  # type: ignore[no-untyped-call]
+
+
+class AzureTokens:
+    """Source of Azure access tokens for one scope, of a managed identity if one is named. Thread-safe."""
+
+    def __init__(self, account: Account | None, scope: str) -> None:
+        self._account, self._scope = account or Account(), scope
+        self._lock = threading.Lock()
+        self._credential: Any = None
+
+    def get_token(self, *, refused: str = "") -> CloudToken:
+        """Return a valid token, not the one that a server refused. The library caches tokens and renews them."""
+        with self._lock, _translate_azure_errors(self._account):
+            from azure.identity import DefaultAzureCredential, ManagedIdentityCredential
+
+            for _ in range(2):
+                if self._credential is None:
+                    name = self._account.client_id
+                    self._credential = (
+                        DefaultAzureCredential() if name is None else ManagedIdentityCredential(client_id=name)
+                    )
+                token = self._credential.get_token(self._scope)
+                if token.token != refused:
+                    break
+                self._credential = None  # A new one has an empty cache.
+            return CloudToken(token.token, token.expires_on)
+
+
+@contextmanager
+def _translate_google_errors(account: Account) -> Iterator[None]:
+    try:
+        from google.auth.exceptions import GoogleAuthError, TransportError
+    except ImportError as error:
+        raise _build_missing_error("google-auth", "gcs") from error
+    who = "Google" if account.service_account is None else f"the service account {account.service_account}"
+    try:
+        yield
+    except TransportError as error:
+        raise _build_silence_error(who, error) from error
+    except GoogleAuthError as error:
+        hint = (
+            "Check the name, that the machine's account has roles/iam.serviceAccountTokenCreator on it, and "
+            "GOOGLE_APPLICATION_CREDENTIALS; or log in: gcloud auth application-default login."
+        )
+        raise NotAuthorizedError(f"{who} gives no token: {_shorten(error)}", hint=hint) from None
+
+
+@contextmanager
+def _translate_azure_errors(account: Account) -> Iterator[None]:
+    try:
+        from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+    except ImportError as error:
+        raise _build_missing_error("azure-identity", "azure") from error
+    who = "Azure" if account.client_id is None else f"the managed identity {account.client_id}"
+    try:
+        yield
+    except ServiceRequestError as error:
+        raise _build_silence_error(who, error) from error
+    except (ClientAuthenticationError, HttpResponseError, ValueError) as error:
+        hint = "Check clientId, that the identity is assigned to this machine, and `scope`; or log in: az login."
+        raise NotAuthorizedError(f"{who} gives no token: {_shorten(error)}", hint=hint) from None
+
+
+def _build_missing_error(package: str, extra: str) -> UserError:
+    message = f"tokens of this account need {package}, which is not installed"
+    return UserError(message, hint=f"Install it: pip install 'stream-reconciler[{extra}]'.")
+
+
+def _build_silence_error(who: str, error: Exception) -> RetryableError:
+    hint = "Check the network, then run the same command again."
+    return RetryableError(f"{who}: the token server does not answer: {find_root_cause(error)}", hint=hint)
+
+
+def _shorten(error: Exception) -> str:
+    return to_one_line(str(error).partition("\n")[0])[:_MESSAGE_CHARS].rstrip(". ")

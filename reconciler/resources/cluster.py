@@ -103,6 +103,8 @@ class AccountSpec(Model):
     def find_problems(self, cloud: str, storage: str) -> Iterator[FieldProblem]:
         """Yield fields that have no meaning for a cloud (`s3`, `gs` or `az`), which messages call `storage`."""
         names = self.model_dump(by_alias=True, exclude_none=True)
+        if not names:
+            yield FieldProblem("names no account", "Add a field, or take it out", ("account",))
         for name in names:
             if name not in _ACCOUNT_FIELDS.get(cloud, ()):
                 yield FieldProblem(f"has no meaning for {storage}", "Take it out", ("account", name))

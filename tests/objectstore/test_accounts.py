@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 from collections.abc import Iterator
@@ -9,22 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.auth import iam
 
-from reconciler.errors import RetryableError, StoreRefusedError
+from reconciler.errors import NotAuthorizedError, RetryableError, StoreRefusedError
 from reconciler.objectstore.accounts import forget_aws_credentials
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.objectstore.s3_store import S3Store
 from reconciler.objectstore.settings import Account, Credentials, Secret, StoreSettings
-from tests.servers.accounts import EXTERNAL_ID, ROLE, AccountServer
+from tests.servers.accounts import CLIENT_ID, EXTERNAL_ID, ROLE, SERVICE_ACCOUNT, AccountServer
+from tests.servers.clouds import CloudServer
 from tests.servers.weed import S3Server, credentials_of
 
 pytestmark = pytest.mark.thorough
 
 ROLE_ACCOUNT = Account(role_arn=ROLE, external_id=EXTERNAL_ID, session_name="nightly")
 MANY_MINUTES = 3600
-FEW_MINUTES = 300
-"""So soon before their expiry botocore renews keys before each use."""
+FEW_MINUTES = 200
+"""So soon before their expiry the clouds' libraries renew keys and tokens before each use."""
 
 
 @pytest.fixture
@@ -90,14 +93,12 @@ def test_executors_get_the_keys_of_the_role_and_pyarrow_does(location: StoreSett
     assert accounts.count("/") == 1
 
 
-@pytest.mark.parametrize(
-    "wrong", [replace(ROLE_ACCOUNT, role_arn=f"{ROLE}s"), replace(ROLE_ACCOUNT, external_id=None)]
-)
+@pytest.mark.parametrize("wrong", [replace(ROLE_ACCOUNT, role_arn=f"{ROLE}s"), replace(ROLE_ACCOUNT, external_id=None)])
 def test_a_role_that_may_not_be_assumed_is_named_once_and_no_secret_is_shown(
     wrong: Account, location: StoreSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with pytest.raises(StoreRefusedError, match=r"the role arn:aws:iam::111122223333:role/topics.*AccessDenied") as told:
+    with pytest.raises(StoreRefusedError, match=rf"the role {ROLE}.*AccessDenied") as told:
         open_store(replace(location, account=wrong)).get("a")
     assert f"{told.value.message} {told.value.hint}".count(ROLE) == told.value.message.count("AccessDenied") + 1
     assert "own-secret" not in f"{told.value} {caplog.text} {wrong}"
@@ -124,9 +125,71 @@ def test_a_declared_profile_goes_before_keys_in_the_environment(
         open_store(replace(location, account=Account(profile="lost"))).put("a", b"1")
 
 
-def test_keys_in_the_settings_go_before_an_account(location: StoreSettings, accounts: AccountServer) -> None:
-    open_store(replace(location, credentials=credentials_of("admin"))).put("a", b"1")
-    wrong = Credentials("nobody-knows", Secret("it"))
+def test_keys_in_the_settings_go_before_an_account(
+    s3_server: S3Server, location: StoreSettings, accounts: AccountServer
+) -> None:
+    complete = replace(s3_server.settings(url=location.url), account=ROLE_ACCOUNT)
+    open_store(complete).put("a", b"1")
     with pytest.raises(StoreRefusedError, match="the credentials are not accepted"):
-        open_store(replace(location, credentials=wrong)).put("a", b"1")
+        open_store(replace(complete, credentials=Credentials("nobody-knows", Secret("it")))).put("a", b"1")
     assert not accounts.requests
+
+
+@pytest.fixture
+def google(accounts: AccountServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountServer:
+    """A machine that is logged in at Google, whose own account may impersonate another."""
+    login = {"type": "authorized_user", "client_id": "me", "client_secret": "own-secret", "refresh_token": "own-secret"}
+    (tmp_path / "login.json").write_text(json.dumps({**login, "token_uri": f"{accounts.url}/token"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "login.json"))
+    monkeypatch.setattr(iam, "_IAM_ENDPOINT", f"{accounts.url}/accounts/{{}}:generateAccessToken")
+    return accounts
+
+
+OF_SERVICE_ACCOUNT = Account(service_account=SERVICE_ACCOUNT)
+
+
+def test_a_store_at_google_sends_the_token_of_the_service_account(google: AccountServer) -> None:
+    store = open_store(StoreSettings("gs://topics/west", endpoint=google.url, account=OF_SERVICE_ACCOUNT))
+    assert store.get("a") is None
+    assert google.sent_tokens == google.tokens[:1]
+    twin = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
+    assert twin.get("a") is None
+    assert google.sent_tokens == google.tokens[:1] * 2
+
+
+def test_tokens_of_a_service_account_are_renewed_before_they_expire(
+    gs_server: CloudServer, google: AccountServer
+) -> None:
+    google.life_seconds = FEW_MINUTES
+    store = open_store(StoreSettings(gs_server.url(), endpoint=gs_server.endpoint, account=OF_SERVICE_ACCOUNT))
+    store.put("a", b"1")
+    assert store.get("a").body == b"1"  # type: ignore[union-attr]  # it was put
+    assert len(google.tokens) > 1
+
+
+def test_a_service_account_that_may_not_be_impersonated_is_named_once_and_no_secret_is_shown(
+    google: AccountServer,
+) -> None:
+    wrong = Account(service_account="other@shop.iam.gserviceaccount.com")
+    with pytest.raises(NotAuthorizedError) as told:
+        open_store(StoreSettings("gs://topics/west", endpoint=google.url, account=wrong)).get("a")
+    assert told.value.message.startswith("the service account other@shop.iam.gserviceaccount.com gives no token: ")
+    assert "own-secret" not in str(told.value)
+    assert "other@" not in told.value.hint
+
+
+def azure_location(accounts: AccountServer, client_id: str) -> StoreSettings:
+    return StoreSettings("az://topics/west", endpoint=f"{accounts.url}/shop", account=Account(client_id=client_id))
+
+
+def test_a_store_at_azure_sends_the_token_of_the_managed_identity(
+    accounts: AccountServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSI_ENDPOINT", f"{accounts.url}/msi")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "own-secret")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "b3du")
+    assert open_store(azure_location(accounts, CLIENT_ID)).get("a") is None
+    assert accounts.sent_tokens == accounts.tokens[:1]
+    with pytest.raises(StoreRefusedError, match=r"credentials are not accepted \(400\)") as told:
+        open_store(azure_location(accounts, "another")).get("a")
+    assert "own-secret" not in str(told.value)

@@ -30,6 +30,8 @@ class AccountServer:
         self.keys: list[Credentials] = []
         """Keys of the role, one for each AssumeRole; the last is used again."""
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.sent_tokens: list[str] = []
+        """Tokens in requests for objects, of which there are none here."""
         self.tokens: list[str] = []
         """Tokens issued by Google and Azure."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._build_handler())
@@ -61,6 +63,9 @@ class AccountServer:
             return 200, json.dumps({"access_token": OWN_TOKEN, "expires_in": 3600, "token_type": "Bearer"})
         if path.endswith(":generateAccessToken"):
             return self._impersonate(path, authorization)
+        if path != "/msi":
+            self.sent_tokens.append(authorization.removeprefix("Bearer "))
+            return 404, "<Error><Code>NoSuchKey</Code><Message>none</Message></Error>"
         if fields.get("client_id") != CLIENT_ID:
             return 400, json.dumps({"error": "invalid_request", "error_description": "Identity not found"})
         until = str(int(time.time() + self.life_seconds))

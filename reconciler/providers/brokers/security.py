@@ -248,7 +248,10 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "", build_account(security.account))}
+        return {
+            "sasl_mechanism": MSK,
+            "tokens": MskTokenSource(connection.region() or "", build_account(security.account)),
+        }
     if security.mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": _build_token_source(security, edge, where)}
     return {
@@ -270,7 +273,10 @@ def _build_record_login(
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokenSource(connection.region() or "", build_account(security.account))}
+        return {
+            "sasl.mechanism": "OAUTHBEARER",
+            _CALLBACK: MskTokenSource(connection.region() or "", build_account(security.account)),
+        }
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
@@ -516,6 +522,7 @@ def _find_aws_credentials(account: Account | None, region: str) -> Any:
         raise RetryableError(message, hint="Check the network, then run the same command again.") from error
     except (BotoCoreError, ClientError) as error:
         message = f"{MSK}: the AWS credentials cannot be used: {to_one_line(str(error))}"
-        raise NotAuthorizedError(message, hint="Correct the AWS profile, role or environment, or log in again.") from error
+        hint = "Correct the AWS profile, role or environment, or log in again."
+        raise NotAuthorizedError(message, hint=hint) from error
     hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login)."
     raise NotAuthorizedError(f"{MSK}: no AWS credentials were found", hint=hint)
