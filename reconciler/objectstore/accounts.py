@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -119,6 +120,7 @@ class GoogleTokens:
         import google.auth
         from google.auth.impersonated_credentials import Credentials
 
+        logging.getLogger("google.auth").addHandler(logging.NullHandler())  # It warns about missing projects.
         source, _ = google.auth.default(scopes=[_GOOGLE_SCOPE])
         name = self._account.service_account
         if name is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 from collections.abc import Iterator
@@ -18,7 +17,15 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.objectstore.s3_store import S3Store
 from reconciler.objectstore.settings import Account, Credentials, Secret, StoreSettings
-from tests.servers.accounts import CLIENT_ID, EXTERNAL_ID, ROLE, SERVICE_ACCOUNT, AccountServer
+from tests.servers.accounts import (
+    CLIENT_ID,
+    EXTERNAL_ID,
+    OWN_TOKEN,
+    ROLE,
+    SERVICE_ACCOUNT,
+    AccountServer,
+    write_google_login,
+)
 from tests.servers.clouds import CloudServer
 from tests.servers.weed import S3Server, credentials_of
 
@@ -138,8 +145,7 @@ def test_keys_in_the_settings_go_before_an_account(
 @pytest.fixture
 def google(accounts: AccountServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountServer:
     """A machine that is logged in at Google, whose own account may impersonate another."""
-    login = {"type": "authorized_user", "client_id": "me", "client_secret": "own-secret", "refresh_token": "own-secret"}
-    (tmp_path / "login.json").write_text(json.dumps({**login, "token_uri": f"{accounts.url}/token"}))
+    write_google_login(tmp_path / "login.json", accounts)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "login.json"))
     monkeypatch.setattr(iam, "_IAM_ENDPOINT", f"{accounts.url}/accounts/{{}}:generateAccessToken")
     return accounts
@@ -174,7 +180,7 @@ def test_a_service_account_that_may_not_be_impersonated_is_named_once_and_no_sec
     with pytest.raises(NotAuthorizedError) as told:
         open_store(StoreSettings("gs://topics/west", endpoint=google.url, account=wrong)).get("a")
     assert told.value.message.startswith("the service account other@shop.iam.gserviceaccount.com gives no token: ")
-    assert "own-secret" not in str(told.value)
+    assert OWN_TOKEN not in str(told.value)
     assert "other@" not in told.value.hint
 
 

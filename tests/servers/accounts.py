@@ -8,9 +8,13 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from reconciler.objectstore.settings import Credentials
 
@@ -138,3 +142,12 @@ class AccountServer:
                 del format, args
 
         return Handler
+
+
+def write_google_login(path: Path, server: AccountServer) -> None:
+    """Write a file of credentials that get their tokens from a server."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = serialization.PrivateFormat.PKCS8
+    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    login = {"type": "service_account", "client_email": "me@shop.iam.gserviceaccount.com", "private_key": pem}
+    path.write_text(json.dumps({**login, "token_uri": f"{server.url}/token", "project_id": "shop"}))
