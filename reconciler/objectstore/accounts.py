@@ -112,7 +112,7 @@ class GoogleTokens:
                 self._credentials = self._open_credentials()
             credentials = self._credentials
             if not credentials.valid or credentials.token == refused:
-                credentials.refresh(Request())  # type: ignore[no-untyped-call]
+                credentials.refresh(Request())
             subject = self._account.service_account or getattr(credentials, "service_account_email", None)
             return CloudToken(credentials.token, credentials.expiry.replace(tzinfo=UTC).timestamp(), subject)
 

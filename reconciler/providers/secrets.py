@@ -172,7 +172,7 @@ def _check_trust_file(name: str | None, folder: Path) -> str | None:
 
 def build_account(declared: AccountSpec | None) -> Account | None:
     """Return the declared account of a login."""
-    return None if declared is None else Account(**declared.model_dump())
+    return None if declared is None else Account(**declared.model_dump(by_alias=False))
 
 
 def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | None = None) -> ObjectStore:

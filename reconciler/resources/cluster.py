@@ -276,6 +276,9 @@ class EmbeddedConnection(Connection):
         return None
 
 
+_TOKEN_CLOUDS: Final = {"google": "gs", "azure": "az"}
+
+
 class SecuritySpec(Model):
     """Authentication for a Kafka listener."""
 
@@ -303,6 +306,11 @@ class SecuritySpec(Model):
     token_endpoint_url: str | None = Field(
         default=None, description="Where OAUTHBEARER gets its tokens.", examples=["https://login.example.com/token"]
     )
+    token_provider: Annotated[Literal["azure", "google"], BeforeValidator(fold_case)] | None = Field(
+        default=None,
+        description="Cloud whose library gets the tokens of OAUTHBEARER, instead of tokenEndpointUrl.",
+        examples=["google"],
+    )
     client_id: str | None = Field(default=None, description="OAuth client.", examples=["reconciler"])
     client_secret: SecretReference | None = Field(default=None, description="Reference to its secret.")
     scope: str | None = Field(default=None, description="OAuth scope.", examples=["kafka"])
@@ -313,7 +321,7 @@ class SecuritySpec(Model):
     )
     account: AccountSpec | None = Field(
         default=None,
-        description="AWS profile or role for AWS_MSK_IAM; absent: those of the environment or machine.",
+        description="Cloud account of AWS_MSK_IAM or tokenProvider; absent: that of the environment or machine.",
         examples=[{"roleArn": "arn:aws:iam::111122223333:role/reconciler"}],
     )
     principal: Principal | None = Field(
@@ -327,8 +335,9 @@ class SecuritySpec(Model):
     def _check_complete(self) -> SecuritySpec:
         problems = [FieldProblem(*what) for what in self._find_missing()]
         if self.account is not None:
-            cloud = "s3" if self.mechanism == "AWS_MSK_IAM" else ""
-            problems.extend(self.account.find_problems(cloud, self.mechanism or self.protocol))
+            cloud = "s3" if self.mechanism == "AWS_MSK_IAM" else _TOKEN_CLOUDS.get(self.token_provider or "", "")
+            storage = f"tokenProvider {self.token_provider}" if self.token_provider else self.mechanism or self.protocol
+            problems.extend(self.account.find_problems(cloud, storage))
         if problems:
             raise build_refusal_error(*problems)
         return self
@@ -342,7 +351,11 @@ class SecuritySpec(Model):
         needed = {
             None: {},
             "AWS_MSK_IAM": {},
-            "OAUTHBEARER": {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id},
+            "OAUTHBEARER": {
+                "azure": {"scope": self.scope},
+                "google": {},
+                None: {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id},
+            }[self.token_provider],
             "PLAIN": {"username": self.username, "password": self.password},
             "SCRAM-SHA-256": {"username": self.username, "password": self.password},
             "SCRAM-SHA-512": {"username": self.username, "password": self.password},
@@ -350,6 +363,14 @@ class SecuritySpec(Model):
         for name, value in needed.items():
             if value is None:
                 yield f"is required with {self.mechanism}", "Add it next to `mechanism`", (name,)
+        if self.token_provider is None:
+            return
+        if self.mechanism != "OAUTHBEARER":
+            yield f"means nothing with {self.mechanism or self.protocol}", "Use OAUTHBEARER", ("tokenProvider",)
+        others = {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id}
+        for name, value in {**others, "clientSecret": self.client_secret}.items():
+            if value is not None:
+                yield "does not go with tokenProvider", "Take it out; `account` has the identity", (name,)
 
 
 def _list_tls_files(name: str, login: SecuritySpec | HttpLoginSpec | None) -> Iterator[tuple[str, str]]:
@@ -412,13 +433,15 @@ class BrokersConnection(Connection):
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the password and the OAuth client secret.
 
-        AWS_MSK_IAM itself counts as a secret, because it sends tokens.
+        AWS_MSK_IAM and a token provider count as secrets, because they send tokens.
         """
         security = self.security
         if security is None or security.mechanism is None:
             return
         if security.mechanism == "AWS_MSK_IAM":
             yield "security.mechanism", security.mechanism, self.list_secret_targets()
+        if security.token_provider is not None:
+            yield "security.tokenProvider", security.token_provider, self.list_secret_targets()
         if security.password is not None:
             yield "security.password", security.password, self.list_secret_targets()
         if security.client_secret is not None:

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import pytest
 from google.auth import iam
+from pydantic import ValidationError
 
-from reconciler.errors import NotAuthorizedError, RetryableError, StoreRefusedError
+from reconciler.errors import NotAuthorizedError, RetryableError, StoreRefusedError, UserError
 from reconciler.objectstore.accounts import forget_aws_credentials
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.objectstore.s3_store import S3Store
 from reconciler.objectstore.settings import Account, Credentials, Secret, StoreSettings
+from reconciler.operations.steps.workspace import build_store_settings
+from reconciler.providers.protocol import Edge
+from reconciler.providers.secrets import StoreOptions, open_location
+from reconciler.resources.cluster import LocationSpec
 from tests.servers.accounts import (
     CLIENT_ID,
     EXTERNAL_ID,
@@ -199,3 +204,35 @@ def test_a_store_at_azure_sends_the_token_of_the_managed_identity(
     with pytest.raises(StoreRefusedError, match=r"credentials are not accepted \(400\)") as told:
         open_store(azure_location(accounts, "another")).get("a")
     assert "own-secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "account", "field"),
+    [
+        ("s3://topics/west", {"serviceAccount": SERVICE_ACCOUNT}, "serviceAccount"),
+        ("gs://topics/west", {"profile": "west"}, "profile"),
+        ("az://topics/west", {"roleArn": ROLE}, "roleArn"),
+        ("file://west", {"clientId": CLIENT_ID}, "clientId"),
+        ("s3://topics/west", {"externalId": EXTERNAL_ID}, "externalId"),
+        ("s3://topics/west", {"roleArn": "topics"}, "roleArn"),
+        ("s3://topics/west", {}, "account"),
+    ],
+)
+def test_an_account_that_has_no_meaning_for_a_location_is_refused(
+    url: str, account: dict[str, str], field: str
+) -> None:
+    with pytest.raises(ValidationError, match=field):
+        LocationSpec.model_validate({"url": url, "account": account})
+
+
+def test_a_location_of_a_manifest_logs_in_with_its_account(
+    location: StoreSettings, accounts: AccountServer, tmp_path: Path
+) -> None:
+    account = {"roleArn": ROLE, "externalId": EXTERNAL_ID}
+    declared = LocationSpec.model_validate({"url": location.url, "account": account})
+    edge = Edge(tmp_path, {}, lambda: "", lambda: 0)
+    open_location(declared, edge).put("a", b"1")
+    assert [fields["RoleSessionName"] for _, fields in accounts.requests] == ["reconciler"]
+    assert build_store_settings(declared, tmp_path).account == Account(role_arn=ROLE, external_id=EXTERNAL_ID)
+    with pytest.raises(UserError, match="`account` does not go with keys in `properties`"):
+        open_location(declared, edge, StoreOptions(credentials=credentials_of("admin")))

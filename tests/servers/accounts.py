@@ -67,7 +67,7 @@ class AccountServer:
             return 200, json.dumps({"access_token": OWN_TOKEN, "expires_in": 3600, "token_type": "Bearer"})
         if path.endswith(":generateAccessToken"):
             return self._impersonate(path, authorization)
-        if path != "/msi":
+        if path not in {"/msi", "/metadata/identity/oauth2/token"}:
             self.sent_tokens.append(authorization.removeprefix("Bearer "))
             return 404, "<Error><Code>NoSuchKey</Code><Message>none</Message></Error>"
         if fields.get("client_id") != CLIENT_ID:

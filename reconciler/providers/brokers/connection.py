@@ -26,7 +26,7 @@ from kafka.protocol.api_header import RequestHeader
 
 from reconciler.providers.brokers.faults import translate_error
 from reconciler.providers.brokers.reachability import Route
-from reconciler.providers.brokers.security import CONNECT_MS, MskTokenSource, TokenSource
+from reconciler.providers.brokers.security import CONNECT_MS, CloudTokenSource, MskTokenSource, TokenSource
 from reconciler.providers.brokers.translate import ConfigState
 from reconciler.providers.secrets import Secret
 
@@ -84,7 +84,7 @@ def _build_library_options(settings: Mapping[str, Any], route: Route) -> dict[st
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    def __init__(self, tokens: TokenSource | MskTokenSource) -> None:
+    def __init__(self, tokens: TokenSource | CloudTokenSource | MskTokenSource) -> None:
         super().__init__()
         self._tokens = tokens
 

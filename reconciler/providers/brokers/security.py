@@ -25,7 +25,7 @@ from reconciler.errors import (
     UserError,
     find_root_cause,
 )
-from reconciler.objectstore.accounts import load_aws_credentials
+from reconciler.objectstore.accounts import AzureTokens, CloudToken, GoogleTokens, load_aws_credentials
 from reconciler.providers.secrets import Secret, build_account, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.runtime.text import to_one_line
@@ -193,7 +193,7 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     return settings | _build_record_login(connection, security, edge, where)
 
 
-def build_token_source(declared: Cluster, edge: Edge) -> TokenSource:
+def build_token_source(declared: Cluster, edge: Edge) -> TokenSource | CloudTokenSource:
     """Return the source of the tokens of an OAUTHBEARER `security`, for an HTTP API. Needs no brokers."""
     security = _require_connection(declared).security
     if security is None or security.mechanism != "OAUTHBEARER":
@@ -226,7 +226,11 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if options["security_protocol"].endswith("SSL"):
         options["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
     if _CALLBACK in settings:
-        return options | {"sasl_mechanism": MSK, "tokens": settings[_CALLBACK]}
+        tokens = settings[_CALLBACK]
+        return options | {
+            "sasl_mechanism": MSK if isinstance(tokens, MskTokenSource) else "OAUTHBEARER",
+            "tokens": tokens,
+        }
     mechanism = settings.get("sasl.mechanism")
     if mechanism == "OAUTHBEARER":
         tokens = TokenSource(
@@ -261,7 +265,9 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     }
 
 
-def _build_token_source(security: SecuritySpec, edge: Edge, where: str) -> TokenSource:
+def _build_token_source(security: SecuritySpec, edge: Edge, where: str) -> TokenSource | CloudTokenSource:
+    if security.token_provider is not None:
+        return CloudTokenSource(security.token_provider, security.scope, build_account(security.account))
     trusted = Tls(ca=Tls.read_files(security, edge, where=where).ca)
     url, client_id = _parse_endpoint(security, where), security.client_id or ""
     return TokenSource(url, client_id, _resolve_secret(security.client_secret, edge), security.scope, trusted)
@@ -283,6 +289,8 @@ def _build_record_login(
             "sasl.username": _resolve_username(security, edge),
             "sasl.password": _resolve_secret(security.password, edge),
         }
+    if security.token_provider is not None:
+        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: _build_token_source(security, edge, where)}
     ca = Tls.read_files(security, edge, where=where).ca
     options = {
         "sasl.oauthbearer.token.endpoint.url": _parse_endpoint(security, where),
@@ -479,6 +487,53 @@ class TokenSource:
     @property
     def _where(self) -> str:
         return f"the token endpoint {self.url}"
+
+
+@dataclass(slots=True)
+class CloudTokenSource:
+    """Source of OAUTHBEARER tokens of `azure` or `google`, by the cloud's library. Picklable.
+
+    Google's Managed Kafka takes access tokens in the form of a JWT with Google's own header.
+    """
+
+    provider: str
+    scope: str | None
+    account: Account | None
+    _tokens: AzureTokens | GoogleTokens = field(init=False, repr=False)
+    _last: tuple[str, str] = field(default=("", ""), init=False, repr=False)
+    """The token that was sent last, and the cloud's token in it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CloudTokenSource, (self.provider, self.scope, self.account)
+
+    def __post_init__(self) -> None:
+        is_azure = self.provider == "azure"
+        self._tokens = AzureTokens(self.account, self.scope or "") if is_azure else GoogleTokens(self.account)
+
+    def get_token(self, refused: str = "") -> str:
+        """Return a valid token, not the one that a server refused."""
+        return self._request_token(refused)[0]
+
+    def __call__(self, _: str) -> tuple[str, float]:
+        """Return a valid token and its expiry, in seconds since 1970."""
+        return self._request_token("")
+
+    def _request_token(self, refused: str) -> tuple[str, float]:
+        sent, held = self._last
+        token = self._tokens.get_token(refused=held if refused == sent else "")
+        text = token.text if self.provider == "azure" else _build_google_bearer(token)
+        self._last = text, token.text
+        return text, token.expires_at
+
+
+def _build_google_bearer(token: CloudToken) -> str:
+    import json
+    from time import time  # noqa: TID251 - brokers compare it with their own time
+
+    claims = {"exp": int(token.expires_at), "iat": int(time()), "iss": "Google", "scope": "kafka", "sub": token.subject}
+    header = {"alg": "GOOG_OAUTH2_TOKEN", "typ": "JWT"}
+    parts = (json.dumps(header), json.dumps(claims), token.text)
+    return ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
 
 
 _MSK_SECONDS: Final = 900
