@@ -287,12 +287,23 @@ class SecuritySpec(Model):
     )
     mechanism: (
         Annotated[
-            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], BeforeValidator(_to_upper)
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"],
+            BeforeValidator(_to_upper),
         ]
         | None
     ) = Field(default=None, description="How a SASL listener authenticates.", examples=["SCRAM-SHA-512"])
-    username: str | None = Field(default=None, description="Who logs in.", examples=["reconciler"])
+    username: str | None = Field(
+        default=None, description="Who logs in; with GSSAPI the Kerberos principal.", examples=["reconciler"]
+    )
     password: SecretReference | None = Field(default=None, description="Reference to the password.")
+    keytab: str | None = Field(
+        default=None,
+        description="Keytab of the principal, for GSSAPI; absent: the ticket cache of the machine.",
+        examples=["/etc/kafka/reconciler.keytab"],
+    )
+    service_name: str | None = Field(
+        default=None, description="Kerberos service of the brokers, for GSSAPI; absent: `kafka`.", examples=["kafka"]
+    )
     allow_plaintext_passwords: Flag | None = Field(
         default=None,
         description="Whether passwords and tokens may go over a connection without encryption.",
@@ -351,6 +362,7 @@ class SecuritySpec(Model):
         needed = {
             None: {},
             "AWS_MSK_IAM": {},
+            "GSSAPI": {} if self.keytab is None else {"username": self.username},
             "OAUTHBEARER": {
                 "azure": {"scope": self.scope},
                 "google": {},
@@ -363,6 +375,9 @@ class SecuritySpec(Model):
         for name, value in needed.items():
             if value is None:
                 yield f"is required with {self.mechanism}", "Add it next to `mechanism`", (name,)
+        for name, value in {"keytab": self.keytab, "serviceName": self.service_name}.items():
+            if value is not None and self.mechanism != "GSSAPI":
+                yield f"means nothing with {self.mechanism or self.protocol}", "Use GSSAPI, or take it out", (name,)
         if self.token_provider is None:
             return
         if self.mechanism != "OAUTHBEARER":
@@ -420,8 +435,10 @@ class BrokersConnection(Connection):
         return tuple(sorted(self.bootstrap_servers))
 
     def list_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the certificates and key for the brokers."""
+        """Yield the certificates, key and keytab for the brokers."""
         yield from _list_tls_files("security", self.security)
+        if self.security is not None and self.security.keytab is not None:
+            yield "security.keytab", self.security.keytab
 
     def list_secret_targets(self) -> frozenset[str]:
         """Return the brokers with their protocol; empty without a login to them."""

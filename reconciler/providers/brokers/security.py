@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 import tempfile
 import threading
 from calendar import timegm
@@ -148,6 +149,7 @@ _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
 MSK: Final = "AWS_MSK_IAM"
 """Mechanism that clients send as OAUTHBEARER."""
+KERBEROS: Final = "GSSAPI"
 _CALLBACK: Final = "oauth_cb"
 
 _IN_FLIGHT: Final = 1_000
@@ -211,7 +213,7 @@ def find_principal(declared: Cluster) -> str | None:
     if security.principal is not None:
         return security.principal
     if security.mechanism is not None:
-        is_user = security.mechanism not in {"OAUTHBEARER", MSK} and not _is_reference(security.username)
+        is_user = security.mechanism not in {"OAUTHBEARER", MSK, KERBEROS} and not _is_reference(security.username)
         return f"User:{security.username}" if is_user else None
     return _ANONYMOUS if security.cert_file is None else None
 
@@ -241,6 +243,9 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             Tls(ca=settings.get("https.ca.pem")),
         )
         return options | {"sasl_mechanism": mechanism, "tokens": tokens}
+    if mechanism == KERBEROS:
+        names = (settings.get(f"sasl.kerberos.{name}") for name in ("principal", "keytab", "service.name"))
+        return options | {"sasl_mechanism": mechanism, "tickets": KerberosLogin(*names)}
     if mechanism is not None:
         options["sasl_mechanism"] = mechanism
         options["sasl_plain_username"] = settings["sasl.username"]
@@ -256,6 +261,9 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
             "sasl_mechanism": MSK,
             "tokens": MskTokenSource(connection.region() or "", build_account(security.account)),
         }
+    if security.mechanism == KERBEROS:
+        login = KerberosLogin(security.username, _find_keytab(security, edge, where), security.service_name)
+        return {"sasl_mechanism": KERBEROS, "sasl_plain_username": security.username, "tickets": login}
     if security.mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": _build_token_source(security, edge, where)}
     return {
@@ -283,6 +291,17 @@ def _build_record_login(
             "sasl.mechanism": "OAUTHBEARER",
             _CALLBACK: MskTokenSource(connection.region() or "", build_account(security.account)),
         }
+    if security.mechanism == KERBEROS:
+        keytab = _find_keytab(security, edge, where)
+        kerberos = {
+            "principal": security.username,
+            "service.name": security.service_name,
+            "keytab": keytab,
+            # librdkafka runs this command to get and renew tickets; its own needs a keytab.
+            "kinit.cmd": "true" if keytab is None else None,
+        }
+        named = {f"sasl.kerberos.{name}": value for name, value in kerberos.items() if value is not None}
+        return {"sasl.mechanism": KERBEROS, **named}
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
@@ -302,6 +321,18 @@ def _build_record_login(
     }
     present = {name: value for name, value in options.items() if value is not None}
     return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **present}
+
+
+def _find_keytab(security: SecuritySpec, edge: Edge, where: str) -> str | None:
+    if security.keytab is None:
+        return None
+    path = edge.folder / security.keytab
+    try:
+        with path.open("rb"):
+            return str(path)
+    except OSError as error:
+        message = f"{where}.keytab: {path} cannot be read: {error.strerror or error}"
+        raise UserError(message, hint="Check the path and its permissions.") from error
 
 
 def _read_system_certificates() -> str:
@@ -374,9 +405,25 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     clear: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
+    if clear.get("sasl.mechanism") == KERBEROS:
+        _check_library_speaks_kerberos()
     if _CALLBACK in clear:
         clear[_CALLBACK].get_token()  # The library would time out without credentials, so this call reports them.
     return {**_BASE, **clear, "logger": _quiet}
+
+
+def _check_library_speaks_kerberos() -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        Producer({"builtin.features": "sasl_gssapi"})
+    except (KafkaException, ValueError) as error:
+        message = f"security.mechanism {KERBEROS}: this machine's confluent-kafka was built without Kerberos"
+        hint = (
+            "Administration works without it, records do not. Build it against a librdkafka with Kerberos: see "
+            "docs/guides/kafka-connections.md."
+        )
+        raise UserError(message, hint=hint) from error
 
 
 _SECONDS: Final = 10
@@ -581,3 +628,52 @@ def _find_aws_credentials(account: Account | None, region: str) -> Any:
         raise NotAuthorizedError(message, hint=hint) from error
     hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login)."
     raise NotAuthorizedError(f"{MSK}: no AWS credentials were found", hint=hint)
+
+
+_NO_KDC: Final = "Cannot contact any KDC"
+_MINOR: Final = re.compile(r"Minor \(\d+\): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """Login by Kerberos: a principal with its keytab, or the ticket cache of this machine. Picklable."""
+
+    principal: str | None = None
+    keytab: str | None = None
+    service_name: str | None = None
+
+    def open_context(self, host: str) -> tuple[Any, bytes]:
+        """Return a security context for a broker and the first token. Tickets are renewed from the keytab."""
+        try:
+            import gssapi
+        except (ImportError, OSError) as error:
+            message = (
+                f"{KERBEROS} needs the package gssapi and the system's Kerberos libraries, which are not installed"
+            )
+            hint = "Install them: apt-get install libkrb5-dev gcc, then pip install 'stream-reconciler[kerberos]'."
+            raise UserError(message, hint=hint) from error
+        service = f"{self.service_name or 'kafka'}@{host}"
+        try:
+            name = gssapi.Name(service, gssapi.NameType.hostbased_service).canonicalize(gssapi.MechType.kerberos)
+            context = gssapi.SecurityContext(name=name, creds=self._acquire_tickets(), usage="initiate")
+            return context, context.step(None)
+        except gssapi.exceptions.GSSError as error:
+            raise self._translate(error, service) from error
+
+    def _acquire_tickets(self) -> Any:
+        import gssapi
+
+        name = None if self.principal is None else gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)
+        if self.keytab is None:
+            return gssapi.Credentials(name=name, usage="initiate")
+        store = {"client_keytab": f"FILE:{self.keytab}", "ccache": f"MEMORY:reconciler-{self.principal}"}
+        return gssapi.Credentials(name=name, usage="initiate", store=store)
+
+    def _translate(self, error: Exception, service: str) -> ReconcilerError:
+        match = _MINOR.search(str(error))
+        reason = to_one_line(match[1] if match else str(error))
+        message = f"{KERBEROS}: {self.principal or 'the ticket cache'} gets no ticket for {service}: {reason}"
+        if _NO_KDC in reason:
+            return RetryableError(message, hint="Check the network and krb5.conf, then run the same command again.")
+        hint = "Check `username`, `keytab` and `serviceName` in `security` of the Cluster, or run kinit."
+        return NotAuthorizedError(message, hint=hint)
