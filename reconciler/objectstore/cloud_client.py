@@ -301,8 +301,8 @@ def _azure_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[
         )
     options.setdefault("endpoint", f"https://{options['account_name']}.blob.core.windows.net")
     if settings.account is not None:
-        kept = {"account_name", "endpoint", "tenant_id", "authority_host", "federated_token_file", "msi_endpoint"}
-        options = {key: value for key, value in options.items() if key in kept}
+        shared = {"account_name", "endpoint", "tenant_id", "authority_host", "federated_token_file", "msi_endpoint"}
+        options = {key: value for key, value in options.items() if key in shared}
         options["client_id"] = settings.account.client_id or ""
     if options.get("use_azure_cli", "").lower() in _NO:
         del options["use_azure_cli"]
