@@ -29,12 +29,10 @@ def load_aws_credentials(account: Account | None, region: str | None = None) -> 
 
     Each process requests credentials of a profile or role once.
     """
-    return _load_credentials(os.getpid(), account or Account(), region)
-
-
-def forget_aws_credentials() -> None:
-    """Make the next login read profiles and assume roles again."""
-    _load_credentials.cache_clear()
+    credentials = _load_credentials(os.getpid(), account or Account(), region)
+    if credentials is None:
+        _load_credentials.cache_clear()  # They may be there at the next login.
+    return credentials
 
 
 @lru_cache(maxsize=256)
@@ -190,8 +188,8 @@ def _translate_azure_errors(account: Account) -> Iterator[None]:
 
 
 def _build_missing_error(package: str, extra: str) -> UserError:
-    message = f"tokens of this account need {package}, which is not installed"
-    return UserError(message, hint=f"Install it: pip install 'stream-reconciler[{extra}]'.")
+    hint = f"Install it: pip install 'stream-reconciler[{extra}]'."
+    return UserError(f"tokens of this account need {package}, which is not installed", hint=hint)
 
 
 def _build_silence_error(who: str, error: Exception) -> RetryableError:

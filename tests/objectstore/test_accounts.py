@@ -13,7 +13,7 @@ from google.auth import iam
 from pydantic import ValidationError
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StoreRefusedError, UserError
-from reconciler.objectstore.accounts import forget_aws_credentials
+from reconciler.objectstore import accounts as cloud_accounts
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_client import open_arrow_filesystem
 from reconciler.objectstore.s3_store import S3Store
@@ -44,11 +44,11 @@ FEW_MINUTES = 200
 
 @pytest.fixture
 def accounts() -> Iterator[AccountServer]:
-    forget_aws_credentials()
+    cloud_accounts._load_credentials.cache_clear()
     with AccountServer() as server:
         server.keys = [credentials_of("admin")]
         yield server
-    forget_aws_credentials()
+    cloud_accounts._load_credentials.cache_clear()
 
 
 @pytest.fixture

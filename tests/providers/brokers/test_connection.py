@@ -29,7 +29,7 @@ from google.auth import iam
 from moto import mock_aws
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.objectstore.accounts import forget_aws_credentials
+from reconciler.objectstore import accounts as cloud_accounts
 from reconciler.objectstore.settings import Credentials
 from reconciler.objectstore.settings import Secret as StoreSecret
 from reconciler.providers.brokers import security
@@ -176,7 +176,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
     config = tmp_path / "config"
 
     def given(profile: str = "", **environ: str) -> None:
-        forget_aws_credentials()
+        cloud_accounts._load_credentials.cache_clear()
         config.write_text(profile)
         for name in AWS:
             monkeypatch.delenv(name, raising=False)
@@ -186,7 +186,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
 
     given(**AWS)
     yield given
-    forget_aws_credentials()
+    cloud_accounts._load_credentials.cache_clear()
 
 
 @pytest.fixture(autouse=True)
