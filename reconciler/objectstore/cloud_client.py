@@ -13,13 +13,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError
+from reconciler.objectstore.accounts import GoogleTokens
 from reconciler.objectstore.settings import BucketLocation, Secret, StoreSettings
 from reconciler.runtime.text import to_one_line
 
@@ -251,6 +253,7 @@ _AZURE: Final = {
     "client_secret": ("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"),
     "tenant_id": ("AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"),
     "authority_host": ("AZURE_AUTHORITY_HOST",),
+    "msi_endpoint": ("MSI_ENDPOINT", "IDENTITY_ENDPOINT"),
     "federated_token_file": ("AZURE_FEDERATED_TOKEN_FILE",),
     "use_azure_cli": ("AZURE_USE_AZURE_CLI",),
 }
@@ -276,7 +279,7 @@ _GOOGLE_HOST: Final = "https://storage.googleapis.com"
 def _google_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[str, str]:
     if settings.endpoint is None and (emulator := environ.get(_GOOGLE_EMULATOR)):
         return {"base_url": emulator if "://" in emulator else f"http://{emulator}", "bearer_token": _EMULATOR_BEARER}
-    options = _read_environment(_GOOGLE, environ)
+    options = {} if settings.account is not None else _read_environment(_GOOGLE, environ)
     if (path := options.get("application_credentials")) is not None and "service_account_key" not in options:
         body = _read_credentials(path, settings.url)
         if '"service_account"' in body:
@@ -297,6 +300,10 @@ def _azure_options(settings: StoreSettings, environ: Mapping[str, str]) -> dict[
             message, hint=f"Set AZURE_STORAGE_ACCOUNT or {_AZURE_CONNECTION}, or `endpoint` of the location."
         )
     options.setdefault("endpoint", f"https://{options['account_name']}.blob.core.windows.net")
+    if settings.account is not None:
+        shared = {"account_name", "endpoint", "tenant_id", "authority_host", "federated_token_file", "msi_endpoint"}
+        options = {key: value for key, value in options.items() if key in shared}
+        options["client_id"] = settings.account.client_id or ""
     if options.get("use_azure_cli", "").lower() in _NO:
         del options["use_azure_cli"]
     kind = next((kind for key, kind in _AZURE_KINDS if key in options), None)
@@ -364,6 +371,7 @@ class ClientPair:
     retrying_client: GCSStore | AzureStore
     single_try_client: GCSStore | AzureStore
     settings: StoreSettings
+    tokens: GoogleTokens | None
 
 
 class CloudClients:
@@ -403,8 +411,12 @@ class CloudClients:
         return self._place.scheme, self._place.bucket
 
     def resolve_settings(self) -> StoreSettings:
-        """Return the complete settings with credentials."""
-        return self._open().settings
+        """Return the complete settings with credentials, of a Google service account its current token."""
+        opened = self._open()
+        if opened.tokens is None:
+            return opened.settings
+        token = ("bearer_token", Secret(opened.tokens.get_token().text))
+        return replace(opened.settings, cloud=(*(opened.settings.cloud or ()), token), account=None)
 
     def open_arrow_filesystem(self) -> FileSystem:
         """Return pyarrow's file system. At Google, pyarrow searches credentials itself."""
@@ -426,6 +438,10 @@ class CloudClients:
             "endpoint_override": endpoint.netloc,
             "scheme": endpoint.scheme,
         }
+        if (tokens := self._open().tokens) is not None:
+            token = tokens.get_token()
+            expiry = datetime.fromtimestamp(token.expires_at, UTC)
+            return GcsFileSystem(access_token=token.text, credential_token_expiration=expiry, **location)
         if options.get("bearer_token") == _EMULATOR_BEARER:
             return GcsFileSystem(anonymous=True, **location)
         return GcsFileSystem(**({"retry_time_limit": _ARROW_PATIENCE} if self.endpoint == _GOOGLE_HOST else location))
@@ -471,8 +487,14 @@ def _open_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
         message = f"cannot reach {settings.url}: its endpoint is not the address of a server"
         raise UserError(message, hint="Correct `endpoint`, or the environment it comes from.")
     complete = replace(settings, endpoint=None, cloud=tuple((key, Secret(value)) for key, value in options.items()))
+    tokens = GoogleTokens(settings.account) if place.scheme == "gs" and settings.account is not None else None
+    if tokens is not None:
+        tokens.get_token()  # The client would report a failure without its cause.
     return ClientPair(
-        _open_client(complete, place, is_once=False), _open_client(complete, place, is_once=True), complete
+        _open_client(complete, place, tokens, is_once=False),
+        _open_client(complete, place, tokens, is_once=True),
+        complete,
+        tokens,
     )
 
 
@@ -485,7 +507,9 @@ def read_certificates(path: str, url: str) -> bytes:
         raise UserError(message, hint="Correct cloud_storage_trust_file.") from error
 
 
-def _open_client(settings: StoreSettings, place: BucketLocation, *, is_once: bool) -> GCSStore | AzureStore:
+def _open_client(
+    settings: StoreSettings, place: BucketLocation, tokens: GoogleTokens | None, *, is_once: bool
+) -> GCSStore | AzureStore:
     from obstore.store import AzureStore, GCSStore
 
     patience = settings.patience
@@ -515,5 +539,13 @@ def _open_client(settings: StoreSettings, place: BucketLocation, *, is_once: boo
         },
     }
     kind: Any = GCSStore if place.scheme == "gs" else AzureStore
-    opened: GCSStore | AzureStore = kind(place.bucket, config=options, client_options=client, retry_config=retries)
+    login = {} if tokens is None else {"credential_provider": partial(_read_google_credential, tokens)}
+    opened: GCSStore | AzureStore = kind(
+        place.bucket, config=options, client_options=client, retry_config=retries, **login
+    )
     return opened
+
+
+def _read_google_credential(tokens: GoogleTokens) -> dict[str, object]:
+    token = tokens.get_token()
+    return {"token": token.text, "expires_at": datetime.fromtimestamp(token.expires_at, UTC)}

@@ -26,6 +26,7 @@ from reconciler.errors import (
     UserError,
     find_root_cause,
 )
+from reconciler.objectstore.accounts import load_aws_credentials
 from reconciler.objectstore.base import StoreOperation
 from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import log_attempt
@@ -194,7 +195,7 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
             | exceptions.ConfigNotFound()
             | exceptions.ConfigParseError()
         ):
-            hint = "Correct the AWS profile or environment, or log in again."
+            hint = "Correct the AWS profile, role or environment, or log in again."
             return StoreRefusedError(f"{where}: {reason}", hint=hint)
         case exceptions.SSLError():
             hint = "Check the endpoint's certificate; for a private authority set AWS_CA_BUNDLE."
@@ -311,7 +312,7 @@ class Clients:
     def can_share_access(self, other: Clients) -> bool:
         """Return whether the server can copy between both: endpoint and credentials are equal."""
         ours, theirs = self._open().settings, other._open().settings
-        return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
+        return (ours.endpoint, ours.credentials, ours.account) == (theirs.endpoint, theirs.credentials, theirs.account)
 
     def resolve_settings(self) -> StoreSettings:
         """Return the complete settings with the current credentials."""
@@ -336,7 +337,13 @@ def _open_pair(settings: StoreSettings) -> ClientPair:
     import boto3.session
     import botocore.session
 
-    core = botocore.session.Session(_NO_PROFILE if settings.credentials is not None else None)
+    account = None if settings.credentials is not None else settings.account
+    core = botocore.session.Session(
+        _NO_PROFILE if settings.credentials is not None else None, profile=None if account is None else account.profile
+    )
+    if account is not None:
+        credentials = load_aws_credentials(account, settings.region)
+        core.register_component("credential_provider", _LoadedCredentials(credentials))
     session = boto3.session.Session(botocore_session=core)
     # boto3's session replaces the loader, so the cached loader is registered afterwards.
     core.register_component("data_loader", _load_descriptions())
@@ -353,6 +360,17 @@ def _open_pair(settings: StoreSettings) -> ClientPair:
         complete,
         session.get_credentials() if settings.credentials is None else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedCredentials:
+    """Stands in a botocore session for the chain of credential providers."""
+
+    credentials: Any
+
+    def load_credentials(self) -> Any:
+        """Return the account's credentials."""
+        return self.credentials
 
 
 @cache

@@ -34,6 +34,22 @@ class Credentials:
     token: Secret | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Cloud account of a login, by names only. Without names: the machine's own account."""
+
+    profile: str | None = None
+    """AWS profile."""
+    role_arn: str | None = None
+    """AWS role to assume."""
+    external_id: str | None = None
+    session_name: str | None = None
+    service_account: str | None = None
+    """Google service account to impersonate."""
+    client_id: str | None = None
+    """Client id of an Azure managed identity."""
+
+
 _FILE: Final = "file://"
 
 
@@ -68,6 +84,8 @@ class StoreSettings:
     """Options of the Google or Azure client, such as account and key."""
     trust_file: str | None = None
     """PEM file of trusted certificate authorities; `None` uses the machine's."""
+    account: Account | None = None
+    """Account to log in with, unless settings have credentials."""
 
     @classmethod
     def resolve(

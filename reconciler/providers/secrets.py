@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.settings import Credentials, Patience, StoreSettings
+from reconciler.objectstore.settings import Account, Credentials, Patience, StoreSettings
 from reconciler.objectstore.settings import Secret as StoreSecret
 from reconciler.objectstore.wrappers import wrap_read_only
 from reconciler.resources.cluster_properties import (
@@ -27,7 +27,7 @@ from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE, canonicalize
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.protocol import Edge
-    from reconciler.resources.cluster import Cluster, LocationSpec
+    from reconciler.resources.cluster import AccountSpec, Cluster, LocationSpec
 
 
 _MAX_BYTES: Final = 1024 * 1024
@@ -170,6 +170,11 @@ def _check_trust_file(name: str | None, folder: Path) -> str | None:
         raise UserError(message, hint="Correct the path, or its permissions.") from error
 
 
+def build_account(declared: AccountSpec | None) -> Account | None:
+    """Return the declared account of a login."""
+    return None if declared is None else Account(**declared.model_dump(by_alias=False))
+
+
 def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | None = None) -> ObjectStore:
     """Open a store; read-only for a caller without write rights."""
     options = access or StoreOptions()
@@ -183,7 +188,11 @@ def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | Non
         patience=options.patience or Patience(),
         cloud=options.cloud if location.url.startswith("az://") else None,
         trust_file=options.trust_file,
+        account=build_account(location.account),
     )
+    if settings.account is not None and (settings.credentials is not None or settings.cloud is not None):
+        message = f"{location.url}: `account` does not go with keys in `properties`"
+        raise UserError(message, hint=f"Keep one of the two: `account`, or the properties {ACCESS_KEY} or {AZURE_KEY}.")
     store = open_store(settings.resolve_path(edge.folder))
     return wrap_read_only(store, edge.now_ms) if edge.is_reader else store
 

@@ -43,12 +43,74 @@ SecretReference = Annotated[
 
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
-_OTHER_CLOUDS: Final = {"gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 _WORKSPACE_FOLDER: Final = "/" + "\0/" * 64
 """Placeholder for the unknown folder of reconciler.yaml, deep enough for any `..` and unlike any real name."""
+
+
+_STORAGES: Final = {
+    "s3": "Amazon S3",
+    "gs": "Google Cloud Storage",
+    "az": "Azure Blob Storage",
+    "file": "a folder",
+    "memory": "memory",
+}
+_ACCOUNT_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "s3": frozenset({"profile", "roleArn", "externalId", "sessionName"}),
+    "gs": frozenset({"serviceAccount"}),
+    "az": frozenset({"clientId"}),
+}
+_ROLE: Final = r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$"
+
+
+class AccountSpec(Model):
+    """Cloud account of a login, by names only. Its keys and tokens come from the cloud and are never stored."""
+
+    profile: str | None = Field(default=None, min_length=1, description="AWS profile.", examples=["west"])
+    role_arn: str | None = Field(
+        default=None,
+        pattern=_ROLE,
+        description="AWS role to assume, with the keys of the profile or machine.",
+        examples=["arn:aws:iam::111122223333:role/topics"],
+    )
+    external_id: str | None = Field(
+        default=None,
+        min_length=2,
+        description="External id that the role's trust policy requires.",
+        examples=["west-7"],
+    )
+    session_name: str | None = Field(
+        default=None,
+        pattern=r"^[\w+=,.@-]{2,64}$",
+        description="Name of the role's sessions in CloudTrail; absent: `reconciler`.",
+        examples=["nightly"],
+    )
+    service_account: str | None = Field(
+        default=None,
+        pattern=r"^[^@\s]+@[^@\s]+$",
+        description="Google service account to impersonate.",
+        examples=["topics@shop.iam.gserviceaccount.com"],
+    )
+    client_id: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Client id of an Azure managed identity.",
+        examples=["6f1d4c1e-1c5b-4c3c-9d55-0f5f6c1c2b3a"],
+    )
+
+    def find_problems(self, cloud: str, storage: str) -> Iterator[FieldProblem]:
+        """Yield fields that have no meaning for a cloud (`s3`, `gs` or `az`), which messages call `storage`."""
+        names = self.model_dump(by_alias=True, exclude_none=True)
+        if not names:
+            yield FieldProblem("names no account", "Add a field, or take it out", ("account",))
+        for name in names:
+            if name not in _ACCOUNT_FIELDS.get(cloud, ()):
+                yield FieldProblem(f"has no meaning for {storage}", "Take it out", ("account", name))
+        for name in ("externalId", "sessionName"):
+            if name in names and self.role_arn is None:
+                yield FieldProblem("means nothing without roleArn", "Add roleArn, or take it out", ("account", name))
 
 
 class LocationSpec(Model):
@@ -71,6 +133,11 @@ class LocationSpec(Model):
     kms_key_id: str | None = Field(
         default=None, description="Key objects are encrypted under (SSE-KMS); of S3 alone.", examples=["alias/topics"]
     )
+    account: AccountSpec | None = Field(
+        default=None,
+        description="Cloud account to log in with; absent: that of the environment or machine.",
+        examples=[{"roleArn": "arn:aws:iam::111122223333:role/topics"}],
+    )
 
     @field_validator("url")
     @classmethod
@@ -88,13 +155,15 @@ class LocationSpec(Model):
 
     @model_validator(mode="after")
     def _check_cloud_fields(self) -> LocationSpec:
-        storage = _OTHER_CLOUDS.get(self.url.partition("://")[0])
+        scheme = self.url.partition("://")[0]
+        storage = _STORAGES[scheme]
         of_s3 = {"region": self.region, "forcePathStyle": self.force_path_style, "kmsKeyId": self.kms_key_id}
-        s3_fields = [name for name, value in of_s3.items() if value is not None]
-        if storage is not None and s3_fields:
-            raise build_refusal_error(
-                *(FieldProblem(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields)
-            )
+        s3_fields = [name for name, value in of_s3.items() if value is not None and scheme in {"gs", "az"}]
+        problems = [FieldProblem(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields]
+        if self.account is not None:
+            problems.extend(self.account.find_problems(scheme, storage))
+        if problems:
+            raise build_refusal_error(*problems)
         return self
 
 
@@ -207,6 +276,9 @@ class EmbeddedConnection(Connection):
         return None
 
 
+_TOKEN_CLOUDS: Final = {"google": "gs", "azure": "az"}
+
+
 class SecuritySpec(Model):
     """Authentication for a Kafka listener."""
 
@@ -215,12 +287,23 @@ class SecuritySpec(Model):
     )
     mechanism: (
         Annotated[
-            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], BeforeValidator(_to_upper)
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"],
+            BeforeValidator(_to_upper),
         ]
         | None
     ) = Field(default=None, description="How a SASL listener authenticates.", examples=["SCRAM-SHA-512"])
-    username: str | None = Field(default=None, description="Who logs in.", examples=["reconciler"])
+    username: str | None = Field(
+        default=None, description="Who logs in; with GSSAPI the Kerberos principal.", examples=["reconciler"]
+    )
     password: SecretReference | None = Field(default=None, description="Reference to the password.")
+    keytab: str | None = Field(
+        default=None,
+        description="Keytab of the principal, for GSSAPI; absent: the ticket cache of the machine.",
+        examples=["/etc/kafka/reconciler.keytab"],
+    )
+    service_name: str | None = Field(
+        default=None, description="Kerberos service of the brokers, for GSSAPI; absent: `kafka`.", examples=["kafka"]
+    )
     allow_plaintext_passwords: Flag | None = Field(
         default=None,
         description="Whether passwords and tokens may go over a connection without encryption.",
@@ -234,6 +317,11 @@ class SecuritySpec(Model):
     token_endpoint_url: str | None = Field(
         default=None, description="Where OAUTHBEARER gets its tokens.", examples=["https://login.example.com/token"]
     )
+    token_provider: Annotated[Literal["azure", "google"], BeforeValidator(fold_case)] | None = Field(
+        default=None,
+        description="Cloud whose library gets the tokens of OAUTHBEARER, instead of tokenEndpointUrl.",
+        examples=["google"],
+    )
     client_id: str | None = Field(default=None, description="OAuth client.", examples=["reconciler"])
     client_secret: SecretReference | None = Field(default=None, description="Reference to its secret.")
     scope: str | None = Field(default=None, description="OAuth scope.", examples=["kafka"])
@@ -241,6 +329,11 @@ class SecuritySpec(Model):
         default=None,
         description="AWS region of the brokers, for AWS_MSK_IAM; absent: that in their names.",
         examples=["eu-west-1"],
+    )
+    account: AccountSpec | None = Field(
+        default=None,
+        description="Cloud account of AWS_MSK_IAM or tokenProvider; absent: that of the environment or machine.",
+        examples=[{"roleArn": "arn:aws:iam::111122223333:role/reconciler"}],
     )
     principal: Principal | None = Field(
         default=None,
@@ -251,8 +344,13 @@ class SecuritySpec(Model):
 
     @model_validator(mode="after")
     def _check_complete(self) -> SecuritySpec:
-        if missing := [FieldProblem(*what) for what in self._find_missing()]:
-            raise build_refusal_error(*missing)
+        problems = [FieldProblem(*what) for what in self._find_missing()]
+        if self.account is not None:
+            cloud = "s3" if self.mechanism == "AWS_MSK_IAM" else _TOKEN_CLOUDS.get(self.token_provider or "", "")
+            storage = f"tokenProvider {self.token_provider}" if self.token_provider else self.mechanism or self.protocol
+            problems.extend(self.account.find_problems(cloud, storage))
+        if problems:
+            raise build_refusal_error(*problems)
         return self
 
     def _find_missing(self) -> Iterator[tuple[str, str, tuple[str]]]:
@@ -264,7 +362,12 @@ class SecuritySpec(Model):
         needed = {
             None: {},
             "AWS_MSK_IAM": {},
-            "OAUTHBEARER": {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id},
+            "GSSAPI": {} if self.keytab is None else {"username": self.username},
+            "OAUTHBEARER": {
+                "azure": {"scope": self.scope},
+                "google": {},
+                None: {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id},
+            }[self.token_provider],
             "PLAIN": {"username": self.username, "password": self.password},
             "SCRAM-SHA-256": {"username": self.username, "password": self.password},
             "SCRAM-SHA-512": {"username": self.username, "password": self.password},
@@ -272,6 +375,17 @@ class SecuritySpec(Model):
         for name, value in needed.items():
             if value is None:
                 yield f"is required with {self.mechanism}", "Add it next to `mechanism`", (name,)
+        for name, value in {"keytab": self.keytab, "serviceName": self.service_name}.items():
+            if value is not None and self.mechanism != "GSSAPI":
+                yield f"means nothing with {self.mechanism or self.protocol}", "Use GSSAPI, or take it out", (name,)
+        if self.token_provider is None:
+            return
+        if self.mechanism != "OAUTHBEARER":
+            yield f"means nothing with {self.mechanism or self.protocol}", "Use OAUTHBEARER", ("tokenProvider",)
+        others = {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id}
+        for name, value in {**others, "clientSecret": self.client_secret}.items():
+            if value is not None:
+                yield "does not go with tokenProvider", "Take it out; `account` has the identity", (name,)
 
 
 def _list_tls_files(name: str, login: SecuritySpec | HttpLoginSpec | None) -> Iterator[tuple[str, str]]:
@@ -321,8 +435,10 @@ class BrokersConnection(Connection):
         return tuple(sorted(self.bootstrap_servers))
 
     def list_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the certificates and key for the brokers."""
+        """Yield the certificates, key and keytab for the brokers."""
         yield from _list_tls_files("security", self.security)
+        if self.security is not None and self.security.keytab is not None:
+            yield "security.keytab", self.security.keytab
 
     def list_secret_targets(self) -> frozenset[str]:
         """Return the brokers with their protocol; empty without a login to them."""
@@ -334,13 +450,15 @@ class BrokersConnection(Connection):
     def list_secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the password and the OAuth client secret.
 
-        AWS_MSK_IAM itself counts as a secret, because it sends tokens.
+        AWS_MSK_IAM and a token provider count as secrets, because they send tokens.
         """
         security = self.security
         if security is None or security.mechanism is None:
             return
         if security.mechanism == "AWS_MSK_IAM":
             yield "security.mechanism", security.mechanism, self.list_secret_targets()
+        if security.token_provider is not None:
+            yield "security.tokenProvider", security.token_provider, self.list_secret_targets()
         if security.password is not None:
             yield "security.password", security.password, self.list_secret_targets()
         if security.client_secret is not None:

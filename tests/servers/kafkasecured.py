@@ -14,6 +14,7 @@ from typing import Any, Final
 from examples.kafkajars import KafkaMissingError, classpath, compiler_jar, java
 from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
+from tests.servers.accounts import SERVICE_ACCOUNT
 from tests.servers.certificates import Authority
 from tests.servers.kafka import Kafka
 from tests.servers.tokenendpoint import CLIENT, SECRET, TokenEndpoint
@@ -30,6 +31,7 @@ _LISTENERS: Final = {
     "EXPIRED": "SSL",
     "ELSEWHERE": "SSL",
     "MSK": "SASL_SSL",
+    "GOOGLE": "SASL_SSL",
 }
 _LOGIN: Final = "org.apache.kafka.common.security"
 
@@ -42,7 +44,7 @@ class Secured:
     authority: Authority
     tokens: TokenEndpoint
 
-    def declared(self, listener: str, **security: str) -> Cluster:
+    def declared(self, listener: str, **security: Any) -> Cluster:
         """Return the broker as a manifest declares it."""
         return declared(self.kafka.bootstrap(listener), **security)
 
@@ -55,7 +57,7 @@ class Secured:
         return edge(self.authority.folder)
 
 
-def declared(servers: str, **security: str) -> Cluster:
+def declared(servers: str, **security: Any) -> Cluster:
     """Return a cluster at some address as a manifest declares it."""
     reached: dict[str, Any] = {"bootstrapServers": servers.split(","), **({"security": security} if security else {})}
     return Cluster.model_validate({"metadata": {"name": "west"}, "spec": {"provider": "kafka", "kafka": reached}})
@@ -70,7 +72,7 @@ def secured(**options: Any) -> Iterator[Secured]:
     """Start one."""
     with tempfile.TemporaryDirectory(prefix="certificates-") as folder, TokenEndpoint() as tokens:
         authority = Authority(Path(folder))
-        extra = {**_of_logins(), **_of_msk(Path(folder)), **_of_certificates(authority)}
+        extra = {**_of_logins(), **_of_msk(Path(folder)), **_of_google(), **_of_certificates(authority)}
         scram = {USER: ENVIRON["PASSWORD"]}
         with Kafka.start(listeners=_LISTENERS, extra=extra, scram=scram, before=_compile, **options) as kafka:
             yield Secured(kafka, authority, tokens)
@@ -98,25 +100,40 @@ def _of_msk(folder: Path) -> dict[str, str]:
         "sasl.server.callback.handler.class": "MskTokens",
         "connections.max.reauth.ms": "3600000",
     }
-    return {f"listener.name.msk.oauthbearer.{name}": value for name, value in found.items()} | {
-        "listener.name.msk.sasl.enabled.mechanisms": "OAUTHBEARER"
+    return _of_tokens("msk", found)
+
+
+def _of_google() -> dict[str, str]:
+    """Return the properties of a listener that checks tokens as Google's Managed Kafka does."""
+    options = f'principal="{USER}" subject="{SERVICE_ACCOUNT}" unsecuredLoginStringClaim_sub="{USER}"'
+    found = {
+        "sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required {options};",
+        "sasl.server.callback.handler.class": "GoogleTokens",
+        "connections.max.reauth.ms": "3600000",
+    }
+    return _of_tokens("google", found)
+
+
+def _of_tokens(listener: str, found: dict[str, str]) -> dict[str, str]:
+    return {f"listener.name.{listener}.oauthbearer.{name}": value for name, value in found.items()} | {
+        f"listener.name.{listener}.sasl.enabled.mechanisms": "OAUTHBEARER"
     }
 
 
 def _compile(kafka: Kafka) -> None:
     for broker in kafka.brokers:
         library = Path(classpath(kafka.version)).with_name(f"kafka-clients-{kafka.version}.jar")
-        source = Path(__file__).with_name("MskTokens.java")
-        command = [java(), "-jar", compiler_jar(), "-17", "-cp", str(library), "-d", str(broker.classes), str(source)]
+        sources = [str(Path(__file__).with_name(f"{name}.java")) for name in ("MskTokens", "GoogleTokens")]
+        command = [java(), "-jar", compiler_jar(), "-17", "-cp", str(library), "-d", str(broker.classes), *sources]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
-            raise KafkaMissingError(f"{source.name} cannot be compiled: {ended.stdout}{ended.stderr}")
+            raise KafkaMissingError(f"{sources} cannot be compiled: {ended.stdout}{ended.stderr}")
 
 
 def _of_certificates(authority: Authority) -> dict[str, str]:
     expired = authority.keystore("expired", lasts=-dt.timedelta(hours=1))
     stores = {
-        **dict.fromkeys(("both", "tls", "mutual", "msk"), authority.keystore("broker")),
+        **dict.fromkeys(("both", "tls", "mutual", "msk", "google"), authority.keystore("broker")),
         "expired": expired,
         "elsewhere": authority.keystore("elsewhere", host="elsewhere.example.com"),
     }

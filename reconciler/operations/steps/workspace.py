@@ -31,6 +31,7 @@ from reconciler.planning.checks.guards import find_lowered_guards, merge_base_gu
 from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
+from reconciler.providers.secrets import build_account
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -424,7 +425,12 @@ def _list_filter_namespaces(link: MirrorLink) -> Iterator[Address]:
 def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
     """Return store settings. Relative folders start at `folder`."""
     return StoreSettings(
-        location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
+        location.url,
+        location.region,
+        location.endpoint,
+        location.force_path_style,
+        location.kms_key_id,
+        account=build_account(location.account),
     ).resolve_path(folder)
 
 

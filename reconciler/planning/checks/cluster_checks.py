@@ -288,7 +288,7 @@ HINT = "Use SASL_SSL and https. Where the network is safe, write `allowPlaintext
 def find_plaintext_fields(cluster: Cluster) -> Iterator[tuple[str, str]]:
     """Yield each field that sends a password or token unencrypted, with the problem."""
     security, where = cluster.spec.connection.find_security(), f"spec.{cluster.spec.provider}.security"
-    if security is None or security.mechanism is None or security.allow_plaintext_passwords:
+    if security is None or security.mechanism in {None, "GSSAPI"} or security.allow_plaintext_passwords:
         return
     if security.protocol == "SASL_PLAINTEXT":
         yield f"{where}.protocol", "SASL_PLAINTEXT sends passwords over a connection without encryption"

@@ -18,6 +18,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -26,7 +28,13 @@ from kafka.protocol.api_header import RequestHeader
 
 from reconciler.providers.brokers.faults import translate_error
 from reconciler.providers.brokers.reachability import Route
-from reconciler.providers.brokers.security import CONNECT_MS, MskTokenSource, TokenSource
+from reconciler.providers.brokers.security import (
+    CONNECT_MS,
+    CloudTokenSource,
+    KerberosLogin,
+    MskTokenSource,
+    TokenSource,
+)
 from reconciler.providers.brokers.translate import ConfigState
 from reconciler.providers.secrets import Secret
 
@@ -77,6 +85,10 @@ def _build_library_options(settings: Mapping[str, Any], route: Route) -> dict[st
     tls, tokens = options.pop("tls", None), options.pop("tokens", None)
     if tls is not None:
         options["ssl_context"] = tls.build_context(where=f"cluster {route.cluster}: security")
+    if (tickets := options.pop("tickets", None)) is not None:
+        # The library has no option for credentials of Kerberos, and reads this one for OAUTHBEARER only.
+        options["sasl_oauth_token_provider"] = tickets
+        register_sasl_mechanism("GSSAPI", _Kerberos, overwrite=True)
     if tokens is not None:
         options["sasl_mechanism"] = "OAUTHBEARER"
         options["sasl_oauth_token_provider"] = _TokenProvider(tokens)
@@ -84,12 +96,20 @@ def _build_library_options(settings: Mapping[str, Any], route: Route) -> dict[st
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    def __init__(self, tokens: TokenSource | MskTokenSource) -> None:
+    def __init__(self, tokens: TokenSource | CloudTokenSource | MskTokenSource) -> None:
         super().__init__()
         self._tokens = tokens
 
     def token(self) -> str:
         return self._tokens.get_token()
+
+
+class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]  # the library has no types
+    def __init__(self, **config: Any) -> None:
+        login: KerberosLogin = config["sasl_oauth_token_provider"]
+        self._is_done = self._is_authenticated = False
+        self.auth_id = login.principal or ""
+        self._client_ctx, self._next_token = login.open_context(config["host"])
 
 
 def _make_client_factory(route: Route, open_connections: list[_ConnectionManager]) -> Any:

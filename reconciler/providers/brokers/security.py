@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
+import re
 import tempfile
 import threading
 from calendar import timegm
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,13 +26,15 @@ from reconciler.errors import (
     UserError,
     find_root_cause,
 )
-from reconciler.providers.secrets import Secret, resolve_secret
+from reconciler.objectstore.accounts import AzureTokens, CloudToken, GoogleTokens, load_aws_credentials
+from reconciler.providers.secrets import Secret, build_account, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     import ssl
 
+    from reconciler.objectstore.settings import Account
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import BrokersConnection, Cluster, HttpLoginSpec, SecuritySpec
 
@@ -148,6 +149,7 @@ _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
 MSK: Final = "AWS_MSK_IAM"
 """Mechanism that clients send as OAUTHBEARER."""
+KERBEROS: Final = "GSSAPI"
 _CALLBACK: Final = "oauth_cb"
 
 _IN_FLIGHT: Final = 1_000
@@ -193,7 +195,7 @@ def build_record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     return settings | _build_record_login(connection, security, edge, where)
 
 
-def build_token_source(declared: Cluster, edge: Edge) -> TokenSource:
+def build_token_source(declared: Cluster, edge: Edge) -> TokenSource | CloudTokenSource:
     """Return the source of the tokens of an OAUTHBEARER `security`, for an HTTP API. Needs no brokers."""
     security = _require_connection(declared).security
     if security is None or security.mechanism != "OAUTHBEARER":
@@ -211,7 +213,7 @@ def find_principal(declared: Cluster) -> str | None:
     if security.principal is not None:
         return security.principal
     if security.mechanism is not None:
-        is_user = security.mechanism not in {"OAUTHBEARER", MSK} and not _is_reference(security.username)
+        is_user = security.mechanism not in {"OAUTHBEARER", MSK, KERBEROS} and not _is_reference(security.username)
         return f"User:{security.username}" if is_user else None
     return _ANONYMOUS if security.cert_file is None else None
 
@@ -226,7 +228,11 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if options["security_protocol"].endswith("SSL"):
         options["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
     if _CALLBACK in settings:
-        return options | {"sasl_mechanism": MSK, "tokens": settings[_CALLBACK]}
+        tokens = settings[_CALLBACK]
+        return options | {
+            "sasl_mechanism": MSK if isinstance(tokens, MskTokenSource) else "OAUTHBEARER",
+            "tokens": tokens,
+        }
     mechanism = settings.get("sasl.mechanism")
     if mechanism == "OAUTHBEARER":
         tokens = TokenSource(
@@ -237,6 +243,9 @@ def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             Tls(ca=settings.get("https.ca.pem")),
         )
         return options | {"sasl_mechanism": mechanism, "tokens": tokens}
+    if mechanism == KERBEROS:
+        names = (settings.get(f"sasl.kerberos.{name}") for name in ("principal", "keytab", "service.name"))
+        return options | {"sasl_mechanism": mechanism, "tickets": KerberosLogin(*names)}
     if mechanism is not None:
         options["sasl_mechanism"] = mechanism
         options["sasl_plain_username"] = settings["sasl.username"]
@@ -248,7 +257,13 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "")}
+        return {
+            "sasl_mechanism": MSK,
+            "tokens": MskTokenSource(connection.region() or "", build_account(security.account)),
+        }
+    if security.mechanism == KERBEROS:
+        login = KerberosLogin(security.username, _find_keytab(security, edge, where), security.service_name)
+        return {"sasl_mechanism": KERBEROS, "sasl_plain_username": security.username, "tickets": login}
     if security.mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": _build_token_source(security, edge, where)}
     return {
@@ -258,7 +273,9 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     }
 
 
-def _build_token_source(security: SecuritySpec, edge: Edge, where: str) -> TokenSource:
+def _build_token_source(security: SecuritySpec, edge: Edge, where: str) -> TokenSource | CloudTokenSource:
+    if security.token_provider is not None:
+        return CloudTokenSource(security.token_provider, security.scope, build_account(security.account))
     trusted = Tls(ca=Tls.read_files(security, edge, where=where).ca)
     url, client_id = _parse_endpoint(security, where), security.client_id or ""
     return TokenSource(url, client_id, _resolve_secret(security.client_secret, edge), security.scope, trusted)
@@ -270,13 +287,29 @@ def _build_record_login(
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokenSource(connection.region() or "")}
+        return {
+            "sasl.mechanism": "OAUTHBEARER",
+            _CALLBACK: MskTokenSource(connection.region() or "", build_account(security.account)),
+        }
+    if security.mechanism == KERBEROS:
+        keytab = _find_keytab(security, edge, where)
+        kerberos = {
+            "principal": security.username,
+            "service.name": security.service_name,
+            "keytab": keytab,
+            # librdkafka runs this command to get and renew tickets; its own needs a keytab.
+            "kinit.cmd": "true" if keytab is None else None,
+        }
+        named = {f"sasl.kerberos.{name}": value for name, value in kerberos.items() if value is not None}
+        return {"sasl.mechanism": KERBEROS, **named}
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
             "sasl.username": _resolve_username(security, edge),
             "sasl.password": _resolve_secret(security.password, edge),
         }
+    if security.token_provider is not None:
+        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: _build_token_source(security, edge, where)}
     ca = Tls.read_files(security, edge, where=where).ca
     options = {
         "sasl.oauthbearer.token.endpoint.url": _parse_endpoint(security, where),
@@ -288,6 +321,18 @@ def _build_record_login(
     }
     present = {name: value for name, value in options.items() if value is not None}
     return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **present}
+
+
+def _find_keytab(security: SecuritySpec, edge: Edge, where: str) -> str | None:
+    if security.keytab is None:
+        return None
+    path = edge.folder / security.keytab
+    try:
+        with path.open("rb"):
+            return str(path)
+    except OSError as error:
+        message = f"{where}.keytab: {path} cannot be read: {error.strerror or error}"
+        raise UserError(message, hint="Check the path and its permissions.") from error
 
 
 def _read_system_certificates() -> str:
@@ -360,9 +405,25 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     clear: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
+    if clear.get("sasl.mechanism") == KERBEROS:
+        _check_library_speaks_kerberos()
     if _CALLBACK in clear:
         clear[_CALLBACK].get_token()  # The library would time out without credentials, so this call reports them.
     return {**_BASE, **clear, "logger": _quiet}
+
+
+def _check_library_speaks_kerberos() -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        Producer({"builtin.features": "sasl_gssapi", "logger": _quiet})
+    except KafkaException as error:
+        message = f"security.mechanism {KERBEROS}: this machine's confluent-kafka was built without Kerberos"
+        hint = (
+            "Administration works without it, records do not. Build it against a librdkafka with Kerberos: see "
+            "docs/guides/connection-accounts.md."
+        )
+        raise UserError(message, hint=hint) from error
 
 
 _SECONDS: Final = 10
@@ -475,14 +536,62 @@ class TokenSource:
         return f"the token endpoint {self.url}"
 
 
+@dataclass(slots=True)
+class CloudTokenSource:
+    """Source of OAUTHBEARER tokens of `azure` or `google`, by the cloud's library. Picklable.
+
+    Google's Managed Kafka takes access tokens in the form of a JWT with Google's own header.
+    """
+
+    provider: str
+    scope: str | None
+    account: Account | None
+    _tokens: AzureTokens | GoogleTokens = field(init=False, repr=False)
+    _last: tuple[str, str] = field(default=("", ""), init=False, repr=False)
+    """The token that was sent last, and the cloud's token in it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CloudTokenSource, (self.provider, self.scope, self.account)
+
+    def __post_init__(self) -> None:
+        is_azure = self.provider == "azure"
+        self._tokens = AzureTokens(self.account, self.scope or "") if is_azure else GoogleTokens(self.account)
+
+    def get_token(self, refused: str = "") -> str:
+        """Return a valid token, not the one that a server refused."""
+        return self._request_token(refused)[0]
+
+    def __call__(self, _: str) -> tuple[str, float]:
+        """Return a valid token and its expiry, in seconds since 1970."""
+        return self._request_token("")
+
+    def _request_token(self, refused: str) -> tuple[str, float]:
+        sent, held = self._last
+        token = self._tokens.get_token(refused=held if refused == sent else "")
+        text = token.text if self.provider == "azure" else _build_google_bearer(token)
+        self._last = text, token.text
+        return text, token.expires_at
+
+
+def _build_google_bearer(token: CloudToken) -> str:
+    import json
+    from time import time  # noqa: TID251 - brokers compare it with their own time
+
+    claims = {"exp": int(token.expires_at), "iat": int(time()), "iss": "Google", "scope": "kafka", "sub": token.subject}
+    header = {"alg": "GOOG_OAUTH2_TOKEN", "typ": "JWT"}
+    parts = (json.dumps(header), json.dumps(claims), token.text)
+    return ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
+
+
 _MSK_SECONDS: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
 class MskTokenSource:
-    """Source of Amazon MSK tokens: connect requests presigned by this machine's AWS credentials. Picklable."""
+    """Source of Amazon MSK tokens: connect requests presigned by an AWS account's credentials. Picklable."""
 
     region: str
+    account: Account | None = None
 
     def get_token(self) -> str:
         """Return a new token without its expiry."""
@@ -495,18 +604,19 @@ class MskTokenSource:
 
         domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         request = AWSRequest("GET", f"https://kafka.{self.region}.{domain}/?Action=kafka-cluster%3AConnect")
-        SigV4QueryAuth(_find_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
+        credentials = _find_aws_credentials(self.account, self.region)
+        SigV4QueryAuth(credentials, "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
         # The User-Agent is appended without a signature, as AWS's own signers do.
         url = f"{request.url}&User-Agent=reconciler"
         signed_at = timegm(strptime(request.context["timestamp"], SIGV4_TIMESTAMP))
         return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), signed_at + _MSK_SECONDS
 
 
-def _find_aws_credentials() -> Any:
+def _find_aws_credentials(account: Account | None, region: str) -> Any:
     from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
     try:
-        credentials = _open_aws_session(os.getpid()).get_credentials()
+        credentials = load_aws_credentials(account, region)
         if credentials is not None:
             return credentials.get_frozen_credentials()
     except (ConnectionError, HTTPClientError) as error:
@@ -514,14 +624,56 @@ def _find_aws_credentials() -> Any:
         raise RetryableError(message, hint="Check the network, then run the same command again.") from error
     except (BotoCoreError, ClientError) as error:
         message = f"{MSK}: the AWS credentials cannot be used: {to_one_line(str(error))}"
-        raise NotAuthorizedError(message, hint="Correct the AWS profile or environment, or log in again.") from error
+        hint = "Correct the AWS profile, role or environment, or log in again."
+        raise NotAuthorizedError(message, hint=hint) from error
     hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login)."
     raise NotAuthorizedError(f"{MSK}: no AWS credentials were found", hint=hint)
 
 
-@lru_cache(maxsize=1)
-def _open_aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
-    """Return a process's cached AWS session, because each session requests its own credentials."""
-    import botocore.session
+_NO_KDC: Final = "Cannot contact any KDC"
+_MINOR: Final = re.compile(r"Minor \(\d+\): (.*)", re.DOTALL)
 
-    return botocore.session.get_session()
+
+@dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """Login by Kerberos: a principal with its keytab, or the ticket cache of this machine. Picklable."""
+
+    principal: str | None = None
+    keytab: str | None = None
+    service_name: str | None = None
+
+    def open_context(self, host: str) -> tuple[Any, bytes]:
+        """Return a security context for a broker and the first token. Tickets are renewed from the keytab."""
+        try:
+            import gssapi
+        except (ImportError, OSError) as error:
+            message = (
+                f"{KERBEROS} needs the package gssapi and the system's Kerberos libraries, which are not installed"
+            )
+            hint = "Install them: apt-get install libkrb5-dev gcc, then pip install 'stream-reconciler[kerberos]'."
+            raise UserError(message, hint=hint) from error
+        service = f"{self.service_name or 'kafka'}@{host}"
+        try:
+            name = gssapi.Name(service, gssapi.NameType.hostbased_service).canonicalize(gssapi.MechType.kerberos)
+            context = gssapi.SecurityContext(name=name, creds=self._acquire_tickets(), usage="initiate")
+            return context, context.step(None)
+        except gssapi.exceptions.GSSError as error:
+            raise self._translate(error, service) from error
+
+    def _acquire_tickets(self) -> Any:
+        import gssapi
+
+        name = None if self.principal is None else gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)
+        if self.keytab is None:
+            return gssapi.Credentials(name=name, usage="initiate")
+        store = {"client_keytab": f"FILE:{self.keytab}", "ccache": f"MEMORY:reconciler-{self.principal}"}
+        return gssapi.Credentials(name=name, usage="initiate", store=store)
+
+    def _translate(self, error: Exception, service: str) -> ReconcilerError:
+        match = _MINOR.search(str(error))
+        reason = to_one_line(match[1] if match else str(error))
+        message = f"{KERBEROS}: {self.principal or 'the ticket cache'} gets no ticket for {service}: {reason}"
+        if _NO_KDC in reason:
+            return RetryableError(message, hint="Check the network and krb5.conf, then run the same command again.")
+        hint = "Check `username`, `keytab` and `serviceName` in `security` of the Cluster, or run kinit."
+        return NotAuthorizedError(message, hint=hint)

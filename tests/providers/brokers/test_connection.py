@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,9 +25,13 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from google.auth import iam
 from moto import mock_aws
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.objectstore import accounts as cloud_accounts
+from reconciler.objectstore.settings import Credentials
+from reconciler.objectstore.settings import Secret as StoreSecret
 from reconciler.providers.brokers import security
 from reconciler.providers.brokers.client import KafkaClient
 from reconciler.providers.brokers.cluster_facts import ClusterFacts
@@ -39,6 +44,7 @@ from reconciler.providers.secrets import Secret
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, encode_name_as_text
 from reconciler.resources.cluster import Cluster
+from tests.servers.accounts import CLIENT_ID, EXTERNAL_ID, ROLE, SERVICE_ACCOUNT, AccountServer, write_google_login
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import CLIENT, ENVIRON, REGION, Secured, declared, edge
 from tests.servers.kafkatopics import make_topic
@@ -54,7 +60,10 @@ TRUSTS = {"caFile": "tests-ca.pem"}
 LOGS_IN = {"username": "admin", "password": "${env:PASSWORD}"}
 TOKENS = {"mechanism": "OAUTHBEARER", "clientId": CLIENT, "clientSecret": "${env:CLIENT_SECRET}", "scope": "kafka"}
 
-GOOD = {
+GOOGLE = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "tokenProvider": "google"}
+AZURE = {**GOOGLE, "tokenProvider": "azure", "scope": "https://west.servicebus.windows.net/.default"}
+
+GOOD: dict[str, tuple[str, dict[str, Any]]] = {
     "plaintext": ("PLAINTEXT", {}),
     "TLS": ("TLS", {"protocol": "SSL", **TRUSTS}),
     "mutual TLS": ("MUTUAL", {"protocol": "SSL", **TRUSTS, "certFile": "me.pem", "keyFile": "me.key"}),
@@ -65,9 +74,23 @@ GOOD = {
     "OAUTHBEARER": ("LOGIN", {"protocol": "SASL_PLAINTEXT", **TOKENS}),
     "OAUTHBEARER over TLS": ("BOTH", {"protocol": "SASL_SSL", **TOKENS, **TRUSTS}),
     "AWS_MSK_IAM": ("MSK", {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM", "region": REGION, **TRUSTS}),
+    "OAUTHBEARER of Google": ("GOOGLE", {**GOOGLE, **TRUSTS, "account": {"serviceAccount": SERVICE_ACCOUNT}}),
+    "OAUTHBEARER of Azure": ("BOTH", {**AZURE, **TRUSTS, "account": {"clientId": CLIENT_ID}}),
 }
 
-WRONG = {
+WRONG: dict[str, tuple[str, dict[str, Any], type[ReconcilerError], str]] = {
+    "a service account that may not be impersonated": (
+        "GOOGLE",
+        {**GOOGLE, **TRUSTS, "account": {"serviceAccount": "other@shop.iam.gserviceaccount.com"}},
+        NotAuthorizedError,
+        "the service account other@shop.iam.gserviceaccount.com gives no token: ",
+    ),
+    "a managed identity that this machine lacks": (
+        "BOTH",
+        {**AZURE, **TRUSTS, "account": {"clientId": "another"}},
+        NotAuthorizedError,
+        "the managed identity another gives no token: ",
+    ),
     "wrong password": (
         "LOGIN",
         {**GOOD["SCRAM-SHA-256"][1], "password": "${env:WRONG}"},
@@ -153,7 +176,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
     config = tmp_path / "config"
 
     def given(profile: str = "", **environ: str) -> None:
-        security._open_aws_session.cache_clear()
+        cloud_accounts._load_credentials.cache_clear()
         config.write_text(profile)
         for name in AWS:
             monkeypatch.delenv(name, raising=False)
@@ -163,11 +186,23 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
 
     given(**AWS)
     yield given
-    security._open_aws_session.cache_clear()
+    cloud_accounts._load_credentials.cache_clear()
 
 
-def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Cluster:
-    tokens = {"tokenEndpointUrl": there.tokens.url} if security.get("mechanism") == "OAUTHBEARER" else {}
+@pytest.fixture(autouse=True)
+def accounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AccountServer]:
+    """Log this machine in at Google and Azure."""
+    with AccountServer() as server:
+        write_google_login(tmp_path / "login.json", server)
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "login.json"))
+        monkeypatch.setattr(iam, "_IAM_ENDPOINT", f"{server.url}/accounts/{{}}:generateAccessToken")
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", server.url)
+        yield server
+
+
+def secured_by(there: Secured, listener: str, security: dict[str, Any]) -> Cluster:
+    uses_endpoint = security.get("mechanism") == "OAUTHBEARER" and "tokenProvider" not in security
+    tokens = {"tokenEndpointUrl": there.tokens.url} if uses_endpoint else {}
     return there.declared(listener, **security, **tokens)
 
 
@@ -347,10 +382,64 @@ def test_a_token_is_signed_with_the_role_of_a_web_identity(
     token.write_text("of the pipeline")
     aws(AWS_ROLE_ARN="arn:aws:iam::123456789012:role/plan", AWS_WEB_IDENTITY_TOKEN_FILE=str(token))
     with mock_aws(config={"core": {"mock_credentials": False}}):
-        credentials = security._find_aws_credentials()
+        credentials = security._find_aws_credentials(None, REGION)
         there.trust(credentials.access_key, credentials.secret_key)
         assert KafkaClient.for_cluster(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).describe_cluster().id
     assert accepted(there)[-1][1] == credentials.access_key
+
+
+OF_ROLE = {**GOOD["AWS_MSK_IAM"][1], "account": {"roleArn": ROLE, "externalId": EXTERNAL_ID}}
+
+
+def test_a_token_is_signed_with_the_keys_of_the_declared_role_which_are_renewed(
+    there: Secured, aws: Callable[..., None], accounts: AccountServer
+) -> None:
+    aws(**AWS, AWS_ENDPOINT_URL_STS=accounts.url)
+    accounts.life_seconds = 300  # So soon before their expiry botocore renews keys before each use.
+    accounts.keys = [Credentials(f"ASIA{name}", StoreSecret(name), StoreSecret("a/b+c==")) for name in ("ONE", "TWO")]
+    for keys in accounts.keys:
+        there.trust(keys.access_key, keys.secret_key.text)
+    tokens = build_admin_settings(secured_by(there, "MSK", OF_ROLE), there.edge())["tokens"]
+    assert [access_key_of(tokens.get_token()) for _ in range(2)] == ["ASIAONE", "ASIATWO"]
+    assert KafkaClient.for_cluster(secured_by(there, "MSK", OF_ROLE), there.edge()).describe_cluster().id
+    assert accepted(there)[-1][1] == "ASIATWO"
+
+
+def access_key_of(token: str) -> str:
+    found = re.search(r"X-Amz-Credential=(\w+)", base64.urlsafe_b64decode(token + "===").decode())
+    assert found is not None
+    return found[1]
+
+
+def test_a_declared_role_that_may_not_be_assumed_is_named(
+    there: Secured, aws: Callable[..., None], accounts: AccountServer
+) -> None:
+    aws(**AWS, AWS_ENDPOINT_URL_STS=accounts.url)
+    wrong = {**OF_ROLE, "account": {"roleArn": ROLE}}
+    error, _ = failed(secured_by(there, "MSK", wrong), there)
+    assert isinstance(error, NotAuthorizedError)
+    assert (
+        f"the AWS credentials cannot be used: Error when retrieving credentials from the role {ROLE}: " in error.message
+    )
+    assert AWS["AWS_SECRET_ACCESS_KEY"] not in str(error)
+
+
+@pytest.mark.parametrize("cloud", ["Google", "Azure"])
+def test_tokens_of_a_cloud_are_renewed_in_a_long_run(cloud: str, there: Secured, accounts: AccountServer) -> None:
+    accounts.life_seconds = LIFE_SECONDS
+    listener, login = GOOD[f"OAUTHBEARER of {cloud}"]
+    settings, troubles = (
+        security.reveal_secrets(build_record_settings(secured_by(there, listener, login), there.edge())),
+        [],
+    )
+    consumer = Consumer({**settings, "group.id": "renewing", "error_cb": troubles.append})
+    with closing(consumer):
+        until = time.monotonic() + 2 * LIFE_SECONDS
+        while time.monotonic() < until:
+            assert consumer.list_topics(timeout=SOON_SECONDS).cluster_id
+            consumer.poll(0.5)
+    assert troubles == []
+    assert len(accounts.tokens) > 2
 
 
 def test_a_service_of_roles_that_does_not_answer_may_come_back(aws: Callable[..., None], tmp_path: Path) -> None:
