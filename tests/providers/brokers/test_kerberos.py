@@ -30,7 +30,8 @@ from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import declared, edge
 from tests.servers.kdc import PRINCIPAL, REALM, SERVICE, Realm, import_gssapi, start_realm
 
-pytestmark = pytest.mark.thorough
+# Fetching and compiling takes apt and a C compiler, which not every machine has.
+with_realm = pytest.mark.soak
 
 LIFE_SECONDS = 20
 """Of tickets. The broker ends sessions when their tickets expire."""
@@ -69,16 +70,19 @@ def fail(cluster: Cluster, folder: Path) -> ReconcilerError:
     return told.value
 
 
+@with_realm
 def test_administration_logs_in_with_a_keytab(site: Site) -> None:
     cluster = site.declare(username=PRINCIPAL, keytab="reconciler.keytab", serviceName="kafka")
     assert KafkaClient.for_cluster(cluster, edge(site.realm.folder)).describe_cluster().id
 
 
+@with_realm
 def test_administration_logs_in_with_the_ticket_cache_of_the_machine(site: Site) -> None:
     site.realm.request_ticket()
     assert KafkaClient.for_cluster(site.declare(), edge(site.realm.folder)).describe_cluster().id
 
 
+@with_realm
 def test_tickets_that_expire_are_renewed_from_the_keytab_in_a_long_run(site: Site) -> None:
     settings = build_admin_settings(
         site.declare(username=PRINCIPAL, keytab="reconciler.keytab"), edge(site.realm.folder)
@@ -92,6 +96,7 @@ def test_tickets_that_expire_are_renewed_from_the_keytab_in_a_long_run(site: Sit
     assert site.realm.count_tickets() >= issued + 2
 
 
+@with_realm
 def test_an_expired_ticket_without_a_keytab_is_reported(site: Site, tmp_path: Path) -> None:
     site.realm.request_ticket("2s")
     time.sleep(3)
@@ -113,6 +118,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
+@with_realm
 def test_a_login_that_fails_is_one_error_with_its_principal(what: str, site: Site) -> None:
     if "changed" in what and not (site.realm.folder / "changed.keytab").exists():
         site.realm.add_principal("changed")
@@ -123,6 +129,7 @@ def test_a_login_that_fails_is_one_error_with_its_principal(what: str, site: Sit
     assert error.message.count(f"GSSAPI: {WRONG[what]['username']} gets no ticket for {service}@127.0.0.1: ") == 1
 
 
+@with_realm
 def test_a_kdc_that_does_not_answer_may_come_back(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = (site.realm.folder / "krb5.conf").read_text()
     (tmp_path / "krb5.conf").write_text(re.sub(r"kdc = 127\.0\.0\.1:\d+", "kdc = 127.0.0.1:1", known))
@@ -131,6 +138,7 @@ def test_a_kdc_that_does_not_answer_may_come_back(site: Site, tmp_path: Path, mo
         KerberosLogin(f"fresh@{REALM}", str(site.realm.add_principal("fresh"))).open_context("127.0.0.1")
 
 
+@with_realm
 def test_a_record_client_without_kerberos_is_reported_before_it_opens(site: Site) -> None:
     cluster = site.declare(username=PRINCIPAL, keytab="reconciler.keytab")
     settings = build_record_settings(cluster, edge(site.realm.folder))
