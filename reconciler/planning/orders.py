@@ -96,6 +96,16 @@ class DeleteTopicOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class TrimTopicOrder:
+    """Delete a topic's records below offsets, by partition."""
+
+    topic: Address
+    offsets: Mapping[int, int]
+    notes: tuple[str, ...] = ()
+    """How a time was converted to offsets, if it needs a remark."""
+
+
+@dataclass(frozen=True, slots=True)
 class CreateLinkOrder:
     """Create a link without mirrors, on both clusters if the mode requires it."""
 
@@ -194,6 +204,7 @@ Order: TypeAlias = (
     | CreateTopicOrder
     | AlterTopicOrder
     | DeleteTopicOrder
+    | TrimTopicOrder
     | LinkOrder
     | MountOrder
     | RoleOrder

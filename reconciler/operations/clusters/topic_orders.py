@@ -1,20 +1,26 @@
-"""`topic create`, `alter` and `delete`, which do not use the files."""
+"""`topic create`, `alter`, `delete` and `trim`, which do not use the files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import UsageError
+from reconciler.errors import UsageError, UserError
+from reconciler.operations.clusters.mounts import explain_unmounted
 from reconciler.operations.clusters.topics import parse_wanted_configs
 from reconciler.operations.steps.orders import OrderResult, OrderRun
-from reconciler.operations.steps.workspace import check_allowance, get_address_provider, parse_topic_address
-from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
+from reconciler.operations.steps.workspace import Site, check_allowance, get_address_provider, parse_topic_address
+from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder, TrimTopicOrder
+from reconciler.resources.address import cluster_of
+from reconciler.resources.groups import ToOffset, ToTime
+from reconciler.runtime.text import list_first, pluralize
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import EmergencyRun
     from reconciler.planning.plan import Plan
+    from reconciler.resources.address import Address
 
 
 def change_topic(
@@ -65,3 +71,89 @@ def delete_topics(
         confirm=confirm,
         is_dry_run=is_dry_run,
     ).execute_orders()
+
+
+@dataclass(frozen=True, slots=True)
+class TrimOptions:
+    """Records to delete: those before an offset or a time, in one partition or in all."""
+
+    address: str
+    before: str
+    partition: int | None = None
+
+
+def trim_topic(
+    emergency: EmergencyRun,
+    options: TrimOptions,
+    *,
+    confirm: Callable[[Plan], bool],
+    allow: Sequence[str] = (),
+    is_dry_run: bool = False,
+) -> OrderResult:
+    """Delete a topic's first records.
+
+    A time becomes offsets once, before the plan is shown: no later record is deleted.
+    """
+    topic = parse_topic_address(options.address)
+    site = emergency.open_site()
+    emergency.check_answers(site, cluster_of(topic) or "")
+    with explain_unmounted(site, topic):
+        order = _find_offsets(site, topic, options)
+    return OrderRun(
+        emergency=emergency,
+        site=site,
+        noun="topics",
+        orders={topic: order},
+        allow=tuple(map(check_allowance, allow)),
+        confirm=confirm,
+        is_dry_run=is_dry_run,
+        names_parts=True,
+    ).execute_orders()
+
+
+_LIMIT_HINT: Final = "Write an offset as 1200, or a time as 2013-01-01T05:00:00Z."
+
+
+def parse_limit(text: str) -> ToOffset | ToTime:
+    """Parse the value of `--before`: an offset or a time."""
+    from reconciler.operations.clusters.groups import parse_reset  # noqa: PLC0415 - only this command needs it
+
+    try:
+        limit = parse_reset(text)
+    except UserError as error:
+        raise UsageError(f"--before {text!r} is neither an offset nor a time since 1970", hint=_LIMIT_HINT) from error
+    if not isinstance(limit, ToOffset | ToTime):
+        raise UsageError(f"--before {text!r} is neither an offset nor a time", hint=_LIMIT_HINT)
+    return limit
+
+
+def _find_offsets(site: Site, topic: Address, options: TrimOptions) -> TrimTopicOrder:
+    limit, partition = parse_limit(options.before), options.partition
+    log = get_address_provider(site, topic).open_log(topic, isolation="read_uncommitted")
+    bounds = log.read_bounds()
+    if partition is not None and partition not in bounds:
+        hint = f"It has {pluralize(len(bounds), 'partition')}; they count from 0."
+        raise UserError(f"{topic} has no partition {partition}", hint=hint)
+    numbers = sorted(bounds) if partition is None else [partition]
+    if isinstance(limit, ToOffset):
+        ends = {number: bounds[number].stable for number in numbers}
+        beyond = [number for number, end in ends.items() if end < limit.offset]
+        note = "" if not beyond else f"offset {limit.offset:,} is after the end of {_name_partitions(beyond)}"
+        return TrimTopicOrder(topic, {number: min(limit.offset, end) for number, end in ends.items()}, _list_note(note))
+    at = map_in_parallel(lambda number: log.find_offset_at(number, limit.at_ms), numbers, name="offsets")
+    offsets = dict(zip(numbers, at, strict=True))
+    late = [number for number in numbers if offsets[number] is None and bounds[number].end > bounds[number].start]
+    note = "" if not late else f"no record of {_name_partitions(late)} is as late as {options.before}"
+    known = {number: bounds[number].stable if offset is None else offset for number, offset in offsets.items()}
+    return TrimTopicOrder(
+        topic, {number: min(offset, bounds[number].stable) for number, offset in known.items()}, _list_note(note)
+    )
+
+
+def _list_note(note: str) -> tuple[str, ...]:
+    return (f"{note}: all existing records there are deleted, and later ones stay",) if note else ()
+
+
+def _name_partitions(numbers: Sequence[int]) -> str:
+    names = list_first([str(number) for number in numbers], 5, grouping="")
+    return f"{'partition' if len(numbers) == 1 else 'partitions'} {names}"
