@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.mounts import explain_unmounted
-from reconciler.operations.clusters.topics import parse_wanted_configs
+from reconciler.operations.clusters.topics import find_topic, parse_wanted_configs
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, check_allowance, get_address_provider, parse_topic_address
 from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder, TrimTopicOrder
@@ -129,7 +129,9 @@ def parse_limit(text: str) -> ToOffset | ToTime:
 
 def _find_offsets(site: Site, topic: Address, options: TrimOptions) -> TrimTopicOrder:
     limit, partition = parse_limit(options.before), options.partition
-    log = get_address_provider(site, topic).open_log(topic, isolation="read_uncommitted")
+    provider = get_address_provider(site, topic)
+    find_topic(provider, topic)
+    log = provider.open_log(topic, isolation="read_uncommitted")
     bounds = log.read_bounds()
     if partition is not None and partition not in bounds:
         hint = f"It has {pluralize(len(bounds), 'partition')}; they count from 0."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.planning.actions import START_OFFSETS, Block, Change, Estimate, Reason, Risk, Update
 from reconciler.planning.diff.converge import GOING, compute_precondition
 from reconciler.planning.diff.retention_loss import CLEANUP
-from reconciler.planning.diff.topic_orders import ENABLED, compute_topic_configs, explain_unknown_topic
+from reconciler.planning.diff.topic_orders import ENABLED, compute_topic_configs, explain_unknown_topic, find_followers
 from reconciler.planning.situation import STOPPED, as_mirror, as_topic
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.mirror_link import MirrorTopic
@@ -37,7 +37,7 @@ def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) 
         return
     readers = situation.request.trimmed[topic]
     for note in (*order.notes, *_list_notes(order.offsets, readers.starts)):
-        decision.warn(address, None, note, "The plan shows the first offset of each partition before and after.")
+        decision.warn(address, None, note, f"See the offsets: reconciler topic describe {topic}")
     changes = tuple(
         Change(f"{START_OFFSETS}{number}", readers.starts[number][0], min(offset, readers.starts[number][1]))
         for number, offset in sorted(order.offsets.items())
@@ -56,6 +56,9 @@ def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) 
     )
     decision.actions.append(_add_loss(action, readers))
     _warn_of_readers(action, seen, readers, decision)
+    for mirror in find_followers(topic, situation):
+        hint = f"See how far it has copied: reconciler mirror describe {mirror}"
+        decision.warn(address, None, f"{mirror} copies from it, and never gets deleted records", hint)
 
 
 def guard_trim(action: Action, situation: Situation) -> Block | None:
@@ -64,7 +67,9 @@ def guard_trim(action: Action, situation: Situation) -> Block | None:
         return None
     message = f"{_count_offsets(action)} would be deleted, and nothing brings their records back"
     topic = as_topic(action.after) if isinstance(action.after, MirrorTopic) else action.address
-    for mirror, positions in sorted(situation.request.trimmed[topic].mirrors.items()):
+    copied = situation.request.trimmed[topic].mirrors
+    for mirror in find_followers(topic, situation):
+        positions = copied.get(mirror)
         lacked = None if positions is None else _count_uncopied(action, positions)
         if lacked is None:
             message += f"; how much of them {mirror} has copied is unknown"
@@ -142,9 +147,6 @@ def _warn_of_readers(action: Update, seen: Observed, readers: TopicReaders, deci
         )
         hint = "They continue at the new first offset, or where their auto.offset.reset says."
         decision.warn(action.address, None, f"{names} all of these records", hint)
-    for mirror in readers.mirrors:
-        hint = f"See how far it has copied: reconciler mirror describe {mirror}"
-        decision.warn(action.address, None, f"{mirror} copies from it, and never gets deleted records", hint)
     if seen.state == ENABLED or seen.topic.legacy is not None:
         hint = "Copy them before: declare an archive job, or unmount a copy of the topic."
         message = (
