@@ -82,6 +82,8 @@ def _refuse(address: Address, seen: Observed, situation: Situation) -> tuple[str
     if isinstance(seen.resource, MirrorTopic) and seen.state != STOPPED:
         hint = "Trim its source. To keep the mirror's topic without its source: reconciler mirror failover."
         return f"{address} is a mirror: its records come from its source", hint
+    if seen.is_internal:
+        return f"{address} is internal: its cluster needs its records", "Name a topic of your own."
     if seen.state in {GOING, MIGRATING}:
         what = "being deleted" if seen.state == GOING else "being mounted or unmounted"
         return f"{address} is {what}", "See how far it is: reconciler mount status"
