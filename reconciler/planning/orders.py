@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl
     from reconciler.resources.address import Address
+    from reconciler.resources.measures import TopicReaders
     from reconciler.resources.mirror_link import MirrorLink
     from reconciler.resources.mount import Direction, MountSource, Phase
 
@@ -102,7 +103,9 @@ class TrimTopicOrder:
     topic: Address
     offsets: Mapping[int, int]
     notes: tuple[str, ...] = ()
-    """How a time was converted to offsets, if it needs a remark."""
+    """Remarks on how a limit became offsets."""
+    readers: TopicReaders | None = None
+    """Positions in the topic when it was observed; `None` if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

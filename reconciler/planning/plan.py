@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Value
 from reconciler.resources.address import Address, kind_of
-from reconciler.resources.measures import TopicReaders
 from reconciler.resources.mount import StoredTopics
 from reconciler.resources.workspace import Guards, SparkSpec
 
@@ -183,8 +182,6 @@ class PlanInput:
     spark: SparkSpec = field(default_factory=SparkSpec)
     selection: Selection = field(default_factory=Selection)
     stored: StoredTopics = field(default_factory=StoredTopics)
-    trimmed: Mapping[Address, TopicReaders] = field(default_factory=dict)
-    """Positions in the topics that a command trims."""
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """Existing resources that reconciler may not read."""
     lost: Mapping[str, str] = field(default_factory=dict)

@@ -406,7 +406,6 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
             mounts={Address(address): _mount(**said) for address, said in row.get("mounts", {}).items()},
             detached={Address(address): location for address, location in row.get("detached", {}).items()},
         ),
-        trimmed={Address(address): _readers(**said) for address, said in row.get("trimmed", {}).items()},
         groups=row.get("groups", {}),
         lost=row.get("lost", {}),
         me=ME,
@@ -417,7 +416,7 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
             include_adopted=row.get("include_adopted", False),
             is_only_drift=row.get("only_drift", False),
         ),
-        orders=tuple(_order(**said) for said in row.get("orders", ())),
+        orders=tuple(_add_readers(_order(**said), row.get("trimmed", {})) for said in row.get("orders", ())),
         has_state=row.get("has_state", True),
     )
 
@@ -456,6 +455,12 @@ def _order(order: str, **said: Any) -> Order:
         fields["resource"] = resource(fields["resource"])
     made: Order = _ORDERS[order](**fields)
     return made
+
+
+def _add_readers(order: Order, trimmed: dict[str, Any]) -> Order:
+    if not isinstance(order, TrimTopicOrder) or order.topic not in trimmed:
+        return order
+    return replace(order, readers=_readers(**trimmed[order.topic]))
 
 
 def _measures(row: dict[str, Any]) -> Measures:

@@ -101,13 +101,16 @@ def plan_orders(
     """
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
+    orders = [
+        replace(order, readers=read.trimmed.get(order.topic)) if isinstance(order, TrimTopicOrder) else order
+        for order in orders
+    ]
     request = replace(
         _build_plan_input(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
         selection=Selection(allow=tuple(allow)),
         hidden={address: seen.hidden for address, seen in observed.items() if seen.hidden is not None},
         identities={name: site.providers[name].identify() for name in clusters if _is_for_links(orders)},
         stored=StoredTopics(detached=read.detached),
-        trimmed=read.trimmed,
         me=None if snapshot is None else site.make_owner(snapshot.lineage),
         has_state=snapshot is not None,
         lost={name: explain_lost_cluster(name, error) for name, error in read.unread.items()},

@@ -10,6 +10,7 @@ from reconciler.planning.actions import START_OFFSETS, Block, Change, Estimate, 
 from reconciler.planning.diff.converge import GOING, compute_precondition
 from reconciler.planning.diff.retention_loss import CLEANUP
 from reconciler.planning.diff.topic_orders import ENABLED, compute_topic_configs, explain_unknown_topic, find_followers
+from reconciler.planning.orders import TrimTopicOrder
 from reconciler.planning.situation import STOPPED, as_mirror, as_topic
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.mirror_link import MirrorTopic
@@ -20,7 +21,6 @@ from reconciler.runtime.text import list_first, pluralize
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
     from reconciler.planning.diff.converge import Decision
-    from reconciler.planning.orders import TrimTopicOrder
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
     from reconciler.resources.measures import TopicReaders
@@ -32,10 +32,11 @@ def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) 
     address = next((at for at in (topic, as_mirror(topic)) if at in observed), topic)
     seen = observed.get(address)
     refusal = _refuse(address, seen, situation) if seen is not None else explain_unknown_topic(topic, situation)
-    if seen is None or refusal is not None:
-        decision.refuse(topic, None, *(refusal or ("", "")))
+    readers = order.readers
+    if refusal is not None:
+        decision.refuse(topic, None, *refusal)
+    if refusal is not None or seen is None or readers is None:
         return
-    readers = situation.request.trimmed[topic]
     for note in (*order.notes, *_list_notes(order.offsets, readers.starts)):
         decision.warn(address, None, note, f"See the offsets: reconciler topic describe {topic}")
     changes = tuple(
@@ -67,7 +68,8 @@ def guard_trim(action: Action, situation: Situation) -> Block | None:
         return None
     message = f"{_count_offsets(action)} would be deleted, and nothing brings their records back"
     topic = as_topic(action.after) if isinstance(action.after, MirrorTopic) else action.address
-    copied = situation.request.trimmed[topic].mirrors
+    orders = (order for order in situation.request.orders if isinstance(order, TrimTopicOrder))
+    copied = next((order.readers.mirrors for order in orders if order.topic == topic and order.readers), {})
     for mirror in find_followers(topic, situation):
         positions = copied.get(mirror)
         lacked = None if positions is None else _count_uncopied(action, positions)
