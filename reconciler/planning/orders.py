@@ -102,8 +102,8 @@ class TrimTopicOrder:
 
     topic: Address
     offsets: Mapping[int, int]
-    notes: tuple[str, ...] = ()
-    """Remarks on how a limit became offsets."""
+    note: str | None = None
+    """Remark on how a limit became offsets."""
     readers: TopicReaders | None = None
     """Positions in the topic when it was observed; `None` if it does not exist."""
 

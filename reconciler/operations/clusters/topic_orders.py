@@ -12,6 +12,7 @@ from reconciler.operations.clusters.topics import find_topic, parse_wanted_confi
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, check_allowance, get_address_provider, parse_topic_address
 from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder, TrimTopicOrder
+from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import cluster_of
 from reconciler.resources.groups import ToOffset, ToTime
 from reconciler.runtime.text import list_first, pluralize
@@ -138,24 +139,16 @@ def _find_offsets(site: Site, topic: Address, options: TrimOptions) -> TrimTopic
         raise UserError(f"{topic} has no partition {partition}", hint=hint)
     numbers = sorted(bounds) if partition is None else [partition]
     if isinstance(limit, ToOffset):
-        ends = {number: bounds[number].stable for number in numbers}
-        beyond = [number for number, end in ends.items() if end < limit.offset]
-        note = "" if not beyond else f"offset {limit.offset:,} is after the end of {_name_partitions(beyond)}"
-        return TrimTopicOrder(topic, {number: min(limit.offset, end) for number, end in ends.items()}, _list_note(note))
-    at = map_in_parallel(lambda number: log.find_offset_at(number, limit.at_ms), numbers, name="offsets")
-    offsets = dict(zip(numbers, at, strict=True))
-    late = [number for number in numbers if offsets[number] is None and bounds[number].end > bounds[number].start]
-    note = "" if not late else f"no record of {_name_partitions(late)} is as late as {options.before}"
-    known = {number: bounds[number].stable if offset is None else offset for number, offset in offsets.items()}
-    return TrimTopicOrder(
-        topic, {number: min(offset, bounds[number].stable) for number, offset in known.items()}, _list_note(note)
+        wanted = dict.fromkeys(numbers, limit.offset)
+    else:
+        at = map_in_parallel(lambda number: log.find_offset_at(number, limit.at_ms), numbers, name="offsets")
+        wanted = {number: MAX_OFFSET if offset is None else offset for number, offset in zip(numbers, at, strict=True)}
+    beyond = [str(number) for number in numbers if bounds[number].start < bounds[number].end < wanted[number]]
+    what = f"offset {limit.offset:,}" if isinstance(limit, ToOffset) else options.before
+    note = (
+        f"{what} is after the last record of {'partitions' if beyond[1:] else 'partition'} "
+        f"{list_first(beyond, 5, grouping='')}: all existing records there are deleted, and later ones stay"
+        if beyond
+        else None
     )
-
-
-def _list_note(note: str) -> tuple[str, ...]:
-    return (f"{note}: all existing records there are deleted, and later ones stay",) if note else ()
-
-
-def _name_partitions(numbers: Sequence[int]) -> str:
-    names = list_first([str(number) for number in numbers], 5, grouping="")
-    return f"{'partition' if len(numbers) == 1 else 'partitions'} {names}"
+    return TrimTopicOrder(topic, {number: min(wanted[number], bounds[number].stable) for number in numbers}, note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from reconciler.planning.diff.converge import Decision
     from reconciler.planning.situation import Situation
     from reconciler.resources.inventory import Observed
-    from reconciler.resources.measures import TopicReaders
 
 
 def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) -> None:
@@ -37,12 +36,20 @@ def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) 
         decision.refuse(topic, None, *refusal)
     if refusal is not None or seen is None or readers is None:
         return
-    for note in (*order.notes, *_list_notes(order.offsets, readers.starts)):
+    starts = readers.starts
+    offsets = {number: offset for number, offset in sorted(order.offsets.items()) if number in starts}
+    notes = [] if order.note is None else [order.note]
+    below = [number for number, offset in offsets.items() if offset <= starts[number][0]]
+    if below:
+        first = f"partition {below[0]} begins at offset {starts[below[0]][0]:,}"
+        count = pluralize(len(offsets), "partition")
+        notes.append(f"{first}: {len(below):,} of {count} have no records to delete")
+    for note in notes:
         decision.warn(address, None, note, f"See the offsets: reconciler topic describe {topic}")
     changes = tuple(
-        Change(f"{START_OFFSETS}{number}", readers.starts[number][0], min(offset, readers.starts[number][1]))
-        for number, offset in sorted(order.offsets.items())
-        if number in readers.starts and min(offset, readers.starts[number][1]) > readers.starts[number][0]
+        Change(f"{START_OFFSETS}{number}", starts[number][0], min(offset, starts[number][1]))
+        for number, offset in offsets.items()
+        if min(offset, starts[number][1]) > starts[number][0]
     )
     if not changes:
         return
@@ -55,8 +62,9 @@ def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) 
         reasons=(Reason.BY_COMMAND,),
         precondition=compute_precondition(address, seen),
     )
-    decision.actions.append(_add_loss(action, readers))
-    _warn_of_readers(action, seen, readers, decision)
+    behind = None if readers.groups is None else tuple(_find_groups_behind(action, readers.groups))
+    decision.actions.append(replace(action, estimate=Estimate(records=_count_offsets(action, {}), groups=behind)))
+    _warn_of_readers(action, seen, behind, decision)
     for mirror in find_followers(topic, situation):
         hint = f"See how far it has copied: reconciler mirror describe {mirror}"
         decision.warn(address, None, f"{mirror} copies from it, and never gets deleted records", hint)
@@ -66,13 +74,14 @@ def guard_trim(action: Action, situation: Situation) -> Block | None:
     """Block a trim, and name the mirrors that have not copied the records."""
     if not isinstance(action, Update) or not action.start_offsets:
         return None
-    message = f"{_count_offsets(action)} would be deleted, and nothing brings their records back"
+    offsets, partitions = pluralize(_count_offsets(action, {}), "offset"), pluralize(len(action.changes), "partition")
+    message = f"{offsets} of {partitions} would be deleted, and nothing brings their records back"
     topic = as_topic(action.after) if isinstance(action.after, MirrorTopic) else action.address
     orders = (order for order in situation.request.orders if isinstance(order, TrimTopicOrder))
     copied = next((order.readers.mirrors for order in orders if order.topic == topic and order.readers), {})
     for mirror in find_followers(topic, situation):
         positions = copied.get(mirror)
-        lacked = None if positions is None else _count_uncopied(action, positions)
+        lacked = None if positions is None else _count_offsets(action, positions)
         if lacked is None:
             message += f"; how much of them {mirror} has copied is unknown"
         elif lacked:
@@ -101,58 +110,34 @@ def _refuse(address: Address, seen: Observed, situation: Situation) -> tuple[str
     return situation.explain_foreign_owner(address)
 
 
-def _list_notes(offsets: Mapping[int, int], starts: Mapping[int, tuple[int, int]]) -> Iterable[str]:
-    below = [number for number, offset in sorted(offsets.items()) if number in starts and offset <= starts[number][0]]
-    if below:
-        first = f"partition {below[0]} begins at offset {starts[below[0]][0]:,}"
-        yield f"{first}: {pluralize(len(below), 'partition')} of {len(offsets):,} have no records to delete"
-
-
-def _add_loss(action: Update, readers: TopicReaders) -> Update:
-    groups = None if readers.groups is None else tuple(_find_groups_behind(action, readers))
-    return replace(action, estimate=Estimate(records=_sum_offsets(action), groups=groups))
-
-
-def _sum_offsets(action: Update) -> int:
-    return sum(
-        change.after - change.before
-        for change in action.changes
-        if isinstance(change.after, int) and isinstance(change.before, int)
-    )
-
-
-def _count_offsets(action: Update) -> str:
-    return f"{pluralize(_sum_offsets(action), 'offset')} of {pluralize(len(action.changes), 'partition')}"
-
-
-def _find_groups_behind(action: Update, readers: TopicReaders) -> list[str]:
+def _find_groups_behind(action: Update, groups: Mapping[str, Mapping[int, int]]) -> list[str]:
     after = action.start_offsets
-    return sorted(
+    return [
         group
-        for group, committed in (readers.groups or {}).items()
-        if any(offset < after[number] for number, offset in committed.items() if number in after)
-    )
+        for group, committed in sorted(groups.items())
+        if any(number in after and offset < after[number] for number, offset in committed.items())
+    ]
 
 
-def _count_uncopied(action: Update, positions: Mapping[int, int]) -> int:
+def _count_offsets(action: Update, copied: Mapping[int, int]) -> int:
+    """Return the number of deleted offsets from the copied offsets on."""
     return sum(
-        max(0, change.after - max(change.before, positions.get(number, 0)))
+        max(0, change.after - max(change.before, copied.get(number, 0)))
         for change in action.changes
         if isinstance(change.after, int) and isinstance(change.before, int)
         for number in [int(change.path.removeprefix(START_OFFSETS))]
     )
 
 
-def _warn_of_readers(action: Update, seen: Observed, readers: TopicReaders, decision: Decision) -> None:
-    behind = _find_groups_behind(action, readers)
-    if behind or readers.groups is None:
+def _warn_of_readers(action: Update, seen: Observed, behind: tuple[str, ...] | None, decision: Decision) -> None:
+    if behind is None or behind:
         names = (
             f"{list_first(behind, 5, grouping='')} have not read" if behind else "groups may exist that have not read"
         )
         hint = "They continue at the new first offset, or where their auto.offset.reset says."
         decision.warn(action.address, None, f"{names} all of these records", hint)
     if seen.state == ENABLED or seen.topic.legacy is not None:
-        hint = "Copy them before: declare an archive job, or unmount a copy of the topic."
+        hint = "To keep them, copy the topic first, for example by a mirror on another cluster."
         message = (
             "its segments in object storage below the new first offsets are deleted as well, also for read replicas"
         )
