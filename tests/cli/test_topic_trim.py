@@ -135,6 +135,23 @@ def test_object_storage_below_the_new_start_is_deleted_as_well(shop: Shop) -> No
     assert max(starts(shop, ORDERS)) == 1
 
 
+def remote_bytes(shop: Shop) -> int:
+    described = json.loads(shop.said("topic", "storage", ORDERS, "--format", "json"))
+    return sum(row["remote"]["bytes"] for row in described["partitions"] if row["remote"])
+
+
+def test_segments_that_were_uploaded_are_deleted_with_the_records(shop: Shop) -> None:
+    shop.said("topic", "alter", ORDERS, "--set", "segment.bytes=1024", "--yes")
+    form = ("--input", "-", "--input-format", "jsonl", "--partition", "0")
+    for _ in range(4):
+        shop.said("topic", "produce", ORDERS, *form, stdin=b'"%s"\n' % (b"c" * 2000))
+    shop.said("run", "--once")
+    before = remote_bytes(shop)
+    shop.said("topic", "trim", ORDERS, "--before", "4", "--partition", "0", *ALLOWED)
+    assert starts(shop, ORDERS)[0] == 4
+    assert 0 <= remote_bytes(shop) < before
+
+
 def test_an_unmounted_topic_is_refused_and_says_where_its_records_are(shop: Shop) -> None:
     location = shop.unmounted()
     said = shop.typed("topic", "trim", ORDERS, "--before", "1")
