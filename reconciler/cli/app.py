@@ -57,6 +57,7 @@ _TOPIC: Final = (
     _define_command("Commands", "create", "create a topic now; for emergencies", "topic"),
     _define_command("Commands", "alter", "change configs or add partitions now; for emergencies", "topic"),
     _define_command("Commands", "delete", "delete topics with their records now; for emergencies", "topic"),
+    _define_command("Commands", "trim", "delete records before an offset or a time now; for emergencies", "topic"),
     _define_command(
         "Commands", "mount", "attach topics from object storage now; for emergencies", "mount", group="topic"
     ),

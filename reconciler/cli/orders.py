@@ -156,8 +156,11 @@ def _format_resource(resource: OrderedResource, action: Action | None, done: str
     elif isinstance(action, Transition) and action.machine != "topic":
         yield make_line(Span("✓ ", Tone.ADD), name, f"  {done}: {action.from_state} → {state or '?'}")
     elif isinstance(action, Transition | Update):
-        from reconciler.cli.text.action_words import format_headline
+        from reconciler.cli.text.action_words import format_headline, list_headlines
 
-        yield make_line(Span("✓ ", Tone.ADD), name, f"  {format_headline(action)}")
+        is_trim = isinstance(action, Update) and bool(action.start_offsets)
+        first, *more = list_headlines(action) if is_trim else [format_headline(action)]
+        yield make_line(Span("✓ ", Tone.ADD), name, f"  {first}")
+        yield from (make_line(" " * (len(address) + 4), text) for text in more)
     else:
         yield make_line(Span("✓ ", Tone.ADD), name, f"  {done}{f': {state}' if state else ''}")

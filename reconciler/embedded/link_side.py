@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.storage import check_storage_given
 from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_rules, to_namespace_acls
 from reconciler.embedded.catalog.mirror_moves import (
     change_mirror,
@@ -29,15 +28,11 @@ from reconciler.embedded.segments.head import (
     Head,
     Partition,
     read_bounds,
-    read_head,
     read_heads,
-    read_trimmed_heads,
     replace_writer,
     swap_head,
 )
-from reconciler.embedded.segments.retention import raise_start, read_cleanup_policy
-from reconciler.embedded.tiered.remote_retention import TieredPartition
-from reconciler.embedded.tiered.remote_tier import build_remote_tier
+from reconciler.embedded.trim import raise_starts
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.resources import mirrors
@@ -363,22 +358,4 @@ def raise_mirror_starts(cluster: Admin, full_name: str, starts: Mapping[int, int
     if not syncs_start_offsets(catalog, topic):
         return
     later = {number: start for number, start in starts.items() if start}
-    heads = read_trimmed_heads(cluster.store, topic.id, later)
-    behind = sorted(number for number, head in heads.items() if head.start < min(later[number], head.bounds.stable))
-    policy = read_cleanup_policy(catalog, full_name, cluster.cluster_id)
-    remote = None
-    if behind and policy.tiering is not None:
-        check_storage_given(cluster.storage, catalog.cluster.storage_id)
-        remote = build_remote_tier(cluster.storage, cluster.cluster_id, catalog.cluster)
-
-    def raise_partition_start(number: int) -> None:
-        partition = Partition(full_name, topic.id, number)
-        if policy.tiering is None:
-            raise_start(cluster.store, partition, later[number], policy.limits)
-            return
-        head = read_head(cluster.store, topic.id, number)
-        if head is not None:
-            tier = TieredPartition(cluster.store, partition, policy, policy.tiering, remote)
-            tier.expire_to(*tier.read_agreeing_state(head), later[number])
-
-    run_in_parallel(raise_partition_start, behind, name="starts")
+    raise_starts(cluster, catalog, full_name, later)

@@ -162,6 +162,9 @@ class Reason(StrEnum):
     """Only rules that deny access remain, so no principal has access."""
 
 
+START_OFFSETS: Final = "startOffsets."
+"""Prefix of the paths of a trim's changes; a partition number follows."""
+
 SEALED: Final = "sealed"
 """Path of a seal, which closes a topic to producers during a move or unmount."""
 
@@ -229,11 +232,28 @@ class Create(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update(_Step):
-    """Change fields in place. Providers apply only `changes`. A change with `after=None` resets the key."""
+    """Change fields in place. Providers apply only `changes`. A change with `after=None` resets the key.
+
+    A trim, which deletes a topic's records below new first offsets, changes only `START_OFFSETS`.
+    """
 
     before: Resource
     after: Resource
     changes: tuple[Change, ...]
+
+    @property
+    def start_offsets(self) -> dict[int, int]:
+        """New first offsets by partition, if the action trims a topic."""
+        return {
+            int(change.path.removeprefix(START_OFFSETS)): change.after
+            for change in self.changes
+            if change.path.startswith(START_OFFSETS) and isinstance(change.after, int)
+        }
+
+    @property
+    def verb(self) -> str:
+        """First part of the action's id, before the address."""
+        return "trim" if self.start_offsets else "update"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

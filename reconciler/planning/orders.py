@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from reconciler.resources.acls import NamespaceAcl
     from reconciler.resources.address import Address
+    from reconciler.resources.measures import TopicReaders
     from reconciler.resources.mirror_link import MirrorLink
     from reconciler.resources.mount import Direction, MountSource, Phase
 
@@ -93,6 +94,18 @@ class DeleteTopicOrder:
     """Delete a topic with its records."""
 
     topic: Address
+
+
+@dataclass(frozen=True, slots=True)
+class TrimTopicOrder:
+    """Delete a topic's records below offsets, by partition."""
+
+    topic: Address
+    offsets: Mapping[int, int]
+    note: str | None = None
+    """Remark on how a limit became offsets."""
+    readers: TopicReaders | None = None
+    """Positions in the topic when it was observed; `None` if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +207,7 @@ Order: TypeAlias = (
     | CreateTopicOrder
     | AlterTopicOrder
     | DeleteTopicOrder
+    | TrimTopicOrder
     | LinkOrder
     | MountOrder
     | RoleOrder

@@ -79,6 +79,18 @@ class Measure:
         return replace(self, bytes=size, records=records, ages=tuple(reversed(ages)), older=older)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicReaders:
+    """Positions in a topic that a command trims, by partition."""
+
+    starts: Mapping[int, tuple[int, int]]
+    """First and last stable offsets."""
+    groups: Mapping[str, Mapping[int, int]] | None
+    """Committed offsets by group; `None` if unknown."""
+    mirrors: Mapping[Address, Mapping[int, int] | None]
+    """Offsets up to which mirrors have copied; `None` if unknown."""
+
+
 Measures: TypeAlias = Mapping[Address, Measure]
 """Measures by address, without unmeasured topics."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import StalePlanError, UserError
-from reconciler.planning.actions import Change
+from reconciler.planning.actions import START_OFFSETS, Change, Update
 from reconciler.planning.fields import list_fields
 from reconciler.providers.brokers import vitals as kafka_vitals
 from reconciler.providers.confluent.provider import ConfluentProvider
@@ -403,6 +403,36 @@ def test_groups_are_set_back_and_forgotten(grouped: Provider) -> None:
     assert groups.read_committed_offsets(CHECKOUT, [ORDERS, CLICKS]) == {(ORDERS, 0): 0}
     assert groups.delete(CHECKOUT, force=True)
     assert not groups.delete(CHECKOUT)
+
+
+def trim(**offsets: tuple[int, int]) -> Update:
+    """Return a trim of the topic: first offsets before and after by partition."""
+    changes = (Change(f"{START_OFFSETS}{number[1:]}", *sides) for number, sides in offsets.items())
+    return update(topic("orders"), *changes)
+
+
+def test_a_trim_deletes_the_first_records_of_partitions_and_may_be_repeated(grouped: Provider) -> None:
+    writer = grouped.open_producer(AT)
+    writer.append(inputs("e", "f", partition=2))
+    writer.flush()
+    for _ in range(2):
+        done(grouped, trim(p0=(0, 3), p2=(0, 2)))
+        log = grouped.open_log(AT)
+        assert {number: (at.start, at.end) for number, at in log.read_bounds().items()} == {
+            0: (3, 4),
+            1: (0, 0),
+            2: (2, 2),
+        }
+        assert [row["value"] for row in rows_of(log.read(0, OffsetRange(3, 4)))] == [b"d"]
+    assert grouped.groups.read_committed_offsets(CHECKOUT, [ORDERS]) == {(ORDERS, 0): 3}
+    done(grouped, trim(p0=(3, 1)))
+    assert grouped.open_log(AT).read_bounds()[0].start == 3
+
+
+def test_a_trim_of_a_topic_that_is_gone_fails_and_names_it(provider: Provider) -> None:
+    done(provider, create(topic("orders")))
+    done(provider, delete(topic("orders")))
+    assert own("orders") in refused(provider, trim(p0=(0, 1))).message
 
 
 def test_a_topic_that_was_written_is_measured(provider: Provider) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.errors import BlockedError, PartialError, StalePlanError, UsageError
-from reconciler.operations.clusters.topic_orders import change_topic, delete_topics
+from reconciler.operations.clusters.topic_orders import TrimOptions, change_topic, delete_topics, trim_topic
 from reconciler.operations.steps.orders import OrderResult
 from reconciler.planning.orders import CreateTopicOrder
 from reconciler.resources.address import Address
@@ -61,6 +61,35 @@ def test_a_topic_that_was_recreated_after_it_was_shown_is_not_deleted(applied: B
     ordered = delete_topics(applied.acting("topic delete"), [NEW], confirm=confirm, allow=[f"delete:{NEW}"])
     assert isinstance(ordered.verdict, StalePlanError)
     assert "shop:new" in cluster(applied).topics()
+
+
+def test_a_trim_deletes_no_more_than_was_shown_and_no_records_of_a_recreated_topic(applied: Bench) -> None:
+    create(applied)
+
+    def produce() -> None:
+        with cluster(applied).producer() as producer:
+            for value in ("a", "b"):
+                producer.send("shop:new", value, partition=0)
+
+    produce()
+
+    def confirm_late(_plan: Plan) -> bool:
+        produce()
+        return True
+
+    def confirm_recreated(_plan: Plan) -> bool:
+        cluster(applied).delete_topic("shop:new")
+        cluster(applied).create_topic("shop:new", partitions=2)
+        produce()
+        return True
+
+    allow, options = [f"trim:{NEW}"], TrimOptions(NEW, "99")
+    late = trim_topic(applied.acting("topic trim"), options, confirm=confirm_late, allow=allow)
+    assert late.verdict is None
+    assert cluster(applied).log("shop:new").read_bounds()[0].start == 2
+    stale = trim_topic(applied.acting("topic trim"), options, confirm=confirm_recreated, allow=allow)
+    assert isinstance(stale.verdict, StalePlanError)
+    assert cluster(applied).log("shop:new").read_bounds()[0].start == 0
 
 
 PROTECTED = """\

@@ -41,6 +41,7 @@ from reconciler.planning.orders import (
     PauseLinkOrder,
     ReaddressOrder,
     RoleOrder,
+    TrimTopicOrder,
 )
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, PlanSource, Selection
 from reconciler.planning.plan_rows import collect_parameters, list_changes
@@ -52,7 +53,7 @@ from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS, STORAGE_MODE
 from reconciler.resources.inventory import AccessControl, Capabilities, ClusterIdentity, MirrorSupport, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, build_kafka_catalog
-from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
+from reconciler.resources.measures import Measure, Measures, TieredPartition, TopicReaders, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position
 from reconciler.resources.mount import MountSource, RecoverableTopic, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
@@ -333,6 +334,13 @@ def _mount(
     return MountSource(location, RecoverableTopic(location, "a", **{"partitions": 1, **said}))
 
 
+def _readers(
+    starts: dict[int, list[int]], groups: dict[str, Any] | None = None, mirrors: dict[str, Any] | None = None
+) -> TopicReaders:
+    copied = {Address(mirror): at for mirror, at in (mirrors or {}).items()}
+    return TopicReaders({number: (start, end) for number, (start, end) in starts.items()}, groups, copied)
+
+
 def _write_rule(said: str) -> AccessBinding:
     """Return a rule as a case says it: `allow User:app write on orders*`."""
     permission, principal, operation, _, name = said.split()
@@ -408,7 +416,7 @@ def _given(row: dict[str, Any], platform: str, declared_names: list[str], standi
             include_adopted=row.get("include_adopted", False),
             is_only_drift=row.get("only_drift", False),
         ),
-        orders=tuple(_order(**said) for said in row.get("orders", ())),
+        orders=tuple(_add_readers(_order(**said), row.get("trimmed", {})) for said in row.get("orders", ())),
         has_state=row.get("has_state", True),
     )
 
@@ -423,6 +431,7 @@ _ORDERS: dict[str, type[Any]] = {
     "create_topic": CreateTopicOrder,
     "alter_topic": AlterTopicOrder,
     "delete_topic": DeleteTopicOrder,
+    "trim_topic": TrimTopicOrder,
     "create_link": CreateLinkOrder,
     "alter_link": AlterLinkOrder,
     "pause_link": PauseLinkOrder,
@@ -446,6 +455,12 @@ def _order(order: str, **said: Any) -> Order:
         fields["resource"] = resource(fields["resource"])
     made: Order = _ORDERS[order](**fields)
     return made
+
+
+def _add_readers(order: Order, trimmed: dict[str, Any]) -> Order:
+    if not isinstance(order, TrimTopicOrder) or order.topic not in trimmed:
+        return order
+    return replace(order, readers=_readers(**trimmed[order.topic]))
 
 
 def _measures(row: dict[str, Any]) -> Measures:

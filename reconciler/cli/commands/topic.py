@@ -131,6 +131,45 @@ def delete_command(
 
 
 @expand_bundles
+def trim_command(
+    files: FileOptions,
+    acting: LeaseOptions,
+    place: WorkspaceOptions,
+    address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
+    before: Annotated[
+        str,
+        Option(
+            "--before", metavar="OFFSET|TIME", help="Delete records before this offset or time.", show_default=False
+        ),
+    ],
+    partition: Annotated[
+        int | None, Option(metavar="N", min=0, help="Use only this partition.", show_default=False)
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", metavar="trim:ADDR", help="Delete the records that the plan shows.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    form: TextOrJson = "text",
+) -> None:
+    """Delete the first records of a topic now. For emergencies: nothing brings the records back."""
+    from reconciler.cli.orders import build_change_confirmation, open_emergency, show_order_result
+    from reconciler.operations.clusters.topic_orders import TrimOptions, parse_limit, trim_topic
+
+    parse_limit(before)
+    with open_emergency(acting, files, place, "topic trim", form, is_dry_run=dry_run) as emergency:
+        result = trim_topic(
+            emergency,
+            TrimOptions(address, before, partition),
+            confirm=build_change_confirmation("trim", "topics", yes=yes, form=form),
+            allow=tuple(allow or ()),
+            is_dry_run=dry_run,
+        )
+        show_order_result(result, "trimmed", form)
+
+
+@expand_bundles
 def consume_command(
     files: FileOptions,
     by_state: StateOptions,

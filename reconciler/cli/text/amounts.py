@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
+from reconciler.planning.actions import START_OFFSETS
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import format_size
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import format_value
-from reconciler.runtime.text import format_bytes, to_json_types
+from reconciler.runtime.text import format_bytes, pluralize, to_json_types
 
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
@@ -219,6 +220,9 @@ def format_change(change: Change) -> str:
     """Format a changed field: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
     if change.path.startswith(ACLS):
         return _format_rule_change(change)
+    if change.path.startswith(START_OFFSETS) and isinstance(change.before, int) and isinstance(change.after, int):
+        number, offsets = change.path.removeprefix(START_OFFSETS), pluralize(change.after - change.before, "offset")
+        return f"partition {number}: first offset {change.before:,} → {change.after:,}, {offsets} deleted"
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
         return f"{format_field_name(change.path)} {_format_member_changes(change.before, change.after)}"
     return f"{format_field_name(change.path)} {format_field_change(change.path, change.before, change.after)}"

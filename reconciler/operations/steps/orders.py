@@ -42,12 +42,13 @@ from reconciler.planning.orders import (
     MoveTopicsOrder,
     PauseLinkOrder,
     RoleOrder,
+    TrimTopicOrder,
 )
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput, PlanSource, Selection
 from reconciler.planning.resolve.mirror_sources import NOT_DECLARED, link_of
 from reconciler.planning.selection import build_other_half_address, has_two_halves
 from reconciler.planning.situation import as_mirror, get_source_topic
-from reconciler.providers.protocol import Provider, Scope, require_archives, require_links
+from reconciler.providers.protocol import Provider, Scope, require_archives, require_groups, require_links
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -59,6 +60,7 @@ from reconciler.resources.address import (
     split_name,
 )
 from reconciler.resources.inventory import DeclaredResource, Observed
+from reconciler.resources.measures import TopicReaders
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE
 from reconciler.resources.mount import StoredTopics
@@ -99,6 +101,10 @@ def plan_orders(
     """
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
+    orders = [
+        replace(order, readers=read.trimmed.get(order.topic)) if isinstance(order, TrimTopicOrder) else order
+        for order in orders
+    ]
     request = replace(
         _build_plan_input(site.invocation, orders, {name: site.providers[name].capabilities for name in clusters}),
         selection=Selection(allow=tuple(allow)),
@@ -426,7 +432,7 @@ class OrderRun:
             failed=failed,
             states={address: state for address in done if (state := _read_final_state(observed.get(address)))},
             is_dry_run=self.is_dry_run,
-            is_shown=self.confirm is not None,
+            is_shown=self.confirm is not None and bool(plan.actions),
         )
 
 
@@ -484,6 +490,7 @@ class OrderObservation:
     unread: Mapping[str, ReconcilerError]
     optional: frozenset[str]
     detached: Mapping[Address, str] = field(default_factory=dict)
+    trimmed: Mapping[Address, TopicReaders] = field(default_factory=dict)
 
 
 def observe_for_orders(
@@ -524,11 +531,53 @@ def observe_for_orders(
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
     unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
-    return OrderObservation(left, unread, unneeded, _find_detached_topics(site, orders) if has_costs else {})
+    trimmed = {
+        order.topic: _read_positions(site, order.topic, left)
+        for order in orders
+        if isinstance(order, TrimTopicOrder) and not left.keys().isdisjoint({order.topic, as_mirror(order.topic)})
+    }
+    return OrderObservation(left, unread, unneeded, _find_detached_topics(site, orders) if has_costs else {}, trimmed)
+
+
+def _read_positions(site: Site, topic: Address, observed: Inventory) -> TopicReaders:
+    provider, full_name = site.providers[cluster_of(topic) or ""], full_name_of(topic)
+    bounds = provider.open_log(topic).read_bounds()
+    groups = None
+    with suppress(ReconcilerError):
+        groups = require_groups(provider).list_for_topic(full_name)
+    committed = groups and {
+        group.name: {
+            at.partition: at.committed for at in group.offsets if at.topic == full_name and at.committed is not None
+        }
+        for group in groups
+    }
+    mirrors = [
+        address
+        for address, seen in sorted(observed.items())
+        if isinstance(seen.resource, MirrorTopic)
+        and seen.state != MirrorStatus.STOPPED.value
+        and get_source_topic(seen.resource) == topic
+    ]
+    return TopicReaders(
+        {number: (at.start, at.stable) for number, at in bounds.items()},
+        None if groups is None else committed or {},
+        {mirror: _read_copied_offsets(site, mirror) for mirror in mirrors},
+    )
+
+
+def _read_copied_offsets(site: Site, mirror: Address) -> Mapping[int, int] | None:
+    try:
+        measured = site.providers[cluster_of(mirror) or ""].measure_topics([mirror])
+    except ReconcilerError:
+        return None
+    if mirror not in measured:
+        return None
+    positions = measured[mirror].positions.items()
+    return {number: at.fetched if at.is_renumbered else max(at.fetched, at.end) for number, at in positions}
 
 
 def _may_delete_topics(order: Order) -> bool:
-    is_taking = isinstance(order, DeleteTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
+    is_taking = isinstance(order, DeleteTopicOrder | TrimTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
 
@@ -570,7 +619,7 @@ def _list_required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
 
 def _list_order_scope(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
     match order:
-        case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
+        case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | TrimTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
             yield from (cluster_address(cluster), order.topic, as_mirror(order.topic))
             levels = list_levels(split_name(full_name_of(order.topic))[0])
@@ -698,11 +747,12 @@ def _find_added_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tup
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)
         is_other = isinstance(action, Transition) and isinstance(before, Transition) and before.after != action.after
-        if isinstance(action, Update) and action.risk is Risk.DATA_LOSS:
+        is_trim = isinstance(action, Update) and bool(action.start_offsets)
+        if isinstance(action, Update) and action.risk is Risk.DATA_LOSS and not is_trim:
             if before is None or before.risk is not Risk.DATA_LOSS:
                 message = f"{action.address} has received records that would be lost"
                 yield action.address, StalePlanError(message, hint="Nothing was done. Run the command again.")
-        elif not isinstance(action, Delete) and not is_restore:
+        elif not isinstance(action, Delete) and not is_restore and not is_trim:
             continue
         elif before is None or is_other or before.precondition != action.precondition:
             message = f"{action.address} was created, changed or deleted by another process after it was shown"

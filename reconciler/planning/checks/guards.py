@@ -25,6 +25,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.allowances import ADOPT, Grant, collect_allowances, find_grant
 from reconciler.planning.checks.offline import build_resource_for_rules, find_violations
 from reconciler.planning.diff.removals import ContainerGuard
+from reconciler.planning.diff.trim_orders import guard_trim
 from reconciler.planning.fields import list_fields
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import SwitchReader
@@ -188,7 +189,14 @@ def apply_order_guards(
         what = f"{pluralize(offsets, 'offset')} in object storage" if offsets else f"about {format_bytes(stored)}"
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
-    guards: tuple[Guard, ...] = (_guard_protected, protected, _guard_only, _guard_deletion_protection, loss_by_move)
+    guards: tuple[Guard, ...] = (
+        _guard_protected,
+        protected,
+        _guard_only,
+        _guard_deletion_protection,
+        guard_trim,
+        loss_by_move,
+    )
     return tuple(_add_block_or_grant(action, guards, situation, allowed) for action in actions)
 
 

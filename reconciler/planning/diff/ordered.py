@@ -13,6 +13,7 @@ from reconciler.planning.diff.mirror_orders import decide_mirror_order, refuse_c
 from reconciler.planning.diff.mount_orders import migrate_topic
 from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
 from reconciler.planning.diff.topic_orders import alter_topic, build_ordered_topic, create_topic, delete_topic
+from reconciler.planning.diff.trim_orders import trim_topic
 from reconciler.planning.orders import (
     AlterLinkOrder,
     AlterNamespaceOrder,
@@ -31,6 +32,7 @@ from reconciler.planning.orders import (
     PauseLinkOrder,
     ReaddressOrder,
     RoleOrder,
+    TrimTopicOrder,
 )
 from reconciler.resources.address import (
     Address,
@@ -73,7 +75,7 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
                 delete_namespace(order, situation, decision)
             case MoveTopicsOrder():
                 move_topics(order, situation, decision)
-            case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
+            case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | TrimTopicOrder() | MountOrder():
                 _decide_topic(order, situation, decision)
             case CreateLinkOrder() | AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
                 decide_link(order, situation, decision)
@@ -90,7 +92,9 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
 
 
 def _decide_topic(
-    order: CreateTopicOrder | AlterTopicOrder | DeleteTopicOrder | MountOrder, situation: Situation, decision: Decision
+    order: CreateTopicOrder | AlterTopicOrder | DeleteTopicOrder | TrimTopicOrder | MountOrder,
+    situation: Situation,
+    decision: Decision,
 ) -> None:
     match order:
         case CreateTopicOrder():
@@ -99,6 +103,8 @@ def _decide_topic(
             alter_topic(order, situation, decision)
         case DeleteTopicOrder():
             delete_topic(order, situation, decision)
+        case TrimTopicOrder():
+            trim_topic(order, situation, decision)
         case MountOrder():
             migrate_topic(order, situation, decision)
         case _:

@@ -85,7 +85,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     observed = situation.observed
     address = next((at for at in (order.topic, as_mirror(order.topic)) if at in observed), None)
     if address is None:
-        decision.refuse(order.topic, None, *_explain_unknown_topic(order.topic, situation))
+        decision.refuse(order.topic, None, *explain_unknown_topic(order.topic, situation))
         return
     before = observed[address]
     refusal = _refuse_synced(before, order, situation) or _refuse_disabling(address, order.configs, situation)
@@ -185,8 +185,8 @@ def _refuse_disabling(
 ) -> tuple[str, str] | None:
     """Reject an order that disables tiering, because this may delete remote data (KIP-950)."""
     before = situation.observed[address]
-    now = _compute_acting_configs(address, before, situation)
-    then = _compute_acting_configs(
+    now = compute_topic_configs(address, before, situation)
+    then = compute_topic_configs(
         address, replace(before, resource=_set_values(before.resource, configs, None)), situation
     )
     # A mirror's `state` is its role, not its tiering state.
@@ -199,7 +199,8 @@ def _refuse_disabling(
     return message, hint
 
 
-def _compute_acting_configs(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
+def compute_topic_configs(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
+    """Return the values and origins of a topic's configs, inherited ones included."""
     acting = ActingConfigs(situation).above(
         cluster_of(address) or "", split_name(full_name_of(address))[0], seen.topic.initial
     )
@@ -212,7 +213,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
-        decision.refuse(topic, None, *_explain_unknown_topic(topic, situation))
+        decision.refuse(topic, None, *explain_unknown_topic(topic, situation))
     elif seen.is_internal:
         message = f"{topic} is internal: its cluster, or the links and mounts on it, need it"
         decision.refuse(topic, None, message, "Leave it. What it keeps goes with the links and mounts that it is for.")
@@ -249,7 +250,8 @@ def find_followers(topic: Address, situation: Situation) -> list[Address]:
     return sorted({*situation.mirrors_by_source.get(topic, ()), *recorded})
 
 
-def _explain_unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
+def explain_unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
+    """Return message and hint for a topic that does not exist, is hidden or is a mirror."""
     observed, hidden = situation.observed, situation.request.hidden.get(topic)
     if hidden is not None:
         return hidden.message, hidden.hint

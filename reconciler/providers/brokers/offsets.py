@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from reconciler.errors import NotFoundError, RetryableError
 from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.protocol import ReplicaPlacement, TopicSizes
 from reconciler.records.log import Bounds
@@ -110,6 +111,20 @@ def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Map
             if partition.error_code:
                 what = f"topic {topic.name}, partition {partition.partition_index}: deleting records"
                 raise translate_code(partition.error_code, "", what=what)
+
+
+def trim_topic(client: KafkaClient, name: str, offsets: Mapping[int, int]) -> None:
+    """Delete records below `offsets`, by partition. Raise if the topic or a partition's leader is missing."""
+    topic = client.read_topic(name)
+    if topic is None:
+        message = f"topic {name} of cluster {client.name} does not exist: it was deleted after the plan"
+        raise NotFoundError(message, hint="List the topics with: reconciler topic list")
+    led = {number for number, leader in enumerate(topic.leaders) if leader >= 0}
+    if not led.issuperset(offsets):
+        number = min(offsets.keys() - led)
+        what = f"topic {name} of cluster {client.name}: partition {number} has no leader; nothing was deleted"
+        raise RetryableError(what, hint="Start its brokers, and run the command again.")
+    delete_records_below(client, topic, offsets)
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:

@@ -408,6 +408,8 @@ class BrokersProvider(ABC):
             match action:
                 case Update(after=Cluster()):
                     yield self._change_cluster(action, may_go_on)
+                case Update() if action.start_offsets:
+                    yield self._trim_topic(action, may_go_on)
                 case _:
                     rest.append(action)
         self.learn_names(action.address for action in rest)
@@ -429,6 +431,17 @@ class BrokersProvider(ABC):
                 ).apply_changes(),
                 may_go_on,
             )
+
+    def _trim_topic(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+        from reconciler.providers.brokers.offsets import trim_topic
+
+        name = self._naming.to_physical(full_name_of(action.address))
+        try:
+            may_go_on()
+            trim_topic(self._client, name, action.start_offsets)
+        except (NotAuthorizedError, NotFoundError, StalePlanError, UserError) as error:
+            return FailedAction(action.id, error)
+        return CompletedAction(action.id)
 
     def _unseal_topics(self, actions: Sequence[ControlAction]) -> dict[str, FailedAction]:
         failed: dict[str, FailedAction] = {}

@@ -312,6 +312,8 @@ class EmbeddedProvider:
                 case Create(after=Cluster()) | Update(after=Cluster()):
                     may_go_on()
                     yield self._change_cluster(action, may_go_on)
+                case Update() if action.start_offsets:
+                    yield self._trim_topic(action, may_go_on)
                 case _:
                     rest.append(action)
         if rest:
@@ -451,6 +453,15 @@ class EmbeddedProvider:
             check_new_locations(self._store, storage)
             check_usable(storage)  # This process's permissions count, not the planner's.
         return storage
+
+    def _trim_topic(self, action: Update, may_go_on: Callable[[], None]) -> Outcome:
+        from reconciler.embedded.trim import trim_topic
+
+        try:
+            trim_topic(self._open_cluster(), full_name_of(action.address), action.start_offsets, may_go_on)
+        except (UserError, StalePlanError) as error:
+            return FailedAction(action.id, error)
+        return CompletedAction(action.id)
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
         try:

@@ -214,6 +214,15 @@ OF_TOPICS: Final = (
         after=False,
     ),
     Case(
+        name="trim",
+        typed=("topic", "trim", SOURCE, "--before", "1", "--allow", f"trim:{SOURCE}", "--yes"),
+        shows=lambda bench: [
+            at.start for _, at in sorted(bench.cluster("west").log("shop:orders").read_bounds().items())
+        ],
+        before=[0, 0],
+        after=[1, 1],
+    ),
+    Case(
         name="add partitions",
         typed=("topic", "alter", SOURCE, "--partitions", "5", "--yes"),
         shows=lambda bench: bench.cluster("west").catalog.read().topics["shop:orders"].partitions,

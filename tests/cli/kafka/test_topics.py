@@ -419,3 +419,38 @@ def test_what_is_committed_is_shown_as_it_is_also_where_the_log_has_moved_on(des
     moved = desk.typed("group", "reset", "live", f"{desk.prefix}.at-2", "--to", "earliest", "--yes", "--format", "json")
     (move,) = json.loads(moved.out)["moves"]
     assert (move["before"], move["after"]) == (2, 5)
+
+
+def test_a_trim_deletes_records_on_brokers_and_leaves_those_of_an_open_transaction(desk: Desk) -> None:
+    topic = desk.topic("orders")
+    desk.apply()
+    address, servers = desk.address("orders"), {"bootstrap.servers": desk.kafka.bootstrap()}
+    producer = Producer(servers)
+    for _ in range(6):
+        producer.produce(topic, b"value")
+    assert producer.flush(30) == 0
+    _commit(desk, f"{desk.prefix}.slow", topic, 2)
+    blocked = desk.typed("topic", "trim", address, "--before", "4", "--yes")
+    assert (blocked.code, f"--allow trim:{address}" in blocked.err) == (7, True), blocked.err
+    allowed = ("--allow", f"trim:{address}", "--yes")
+    done = desk.typed("topic", "trim", address, "--before", "4", *allowed)
+    assert done.code == 0, done.err
+    assert f"{desk.prefix}.slow have not read all of these records" in done.out
+    open_producer = Producer({**servers, "transactional.id": f"{desk.prefix}-open"})
+    open_producer.init_transactions(30)
+    open_producer.begin_transaction()
+    open_producer.produce(topic, b"uncommitted", partition=0)
+    assert open_producer.flush(30) == 0
+    emptied = desk.typed("topic", "trim", address, "--before", "2100-01-01T00:00:00Z", *allowed)
+    assert emptied.code == 0, emptied.err
+    open_producer.commit_transaction(30)
+    described = json.loads(desk.typed("topic", "describe", address, "--format", "json").out)
+    assert [(row["start"], row["end"]) for row in described["partitions"]] == [(6, 8)]
+    assert "nothing to do" in desk.plan().out
+
+
+def test_a_topic_that_is_only_compacted_is_not_trimmed(desk: Desk) -> None:
+    desk.topic("keys", configs={"cleanup.policy": "compact"})
+    desk.apply()
+    said = desk.typed("topic", "trim", desk.address("keys"), "--before", "1")
+    assert (said.code, "only a topic whose policy has delete can be trimmed" in said.err) == (1, True), said.err

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.operations.clusters.groups import GroupChange, delete_group, describe_group, list_groups
+from reconciler.operations.clusters.topic_orders import TrimOptions, trim_topic
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from tests.operations.confluent.test_confluent import Desk, topic
@@ -59,3 +60,5 @@ def test_what_needs_brokers_says_so(bench: Bench, confluent: Pair) -> None:
     reach = read_one(desk, "billing")
     with pytest.raises(UserError, match="consumer groups and offsets need its brokers"):
         delete_group(reach, GroupChange(cluster="west", group="billing"), confirm=lambda _: True)
+    with pytest.raises(UserError, match="bootstrapServers is missing: no brokers are known"):
+        trim_topic(desk.bench.acting(), TrimOptions(f"topic/west/{ORDERS}", "1"), confirm=lambda _: True)
