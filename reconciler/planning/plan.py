@@ -185,7 +185,9 @@ class PlanInput:
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """Existing resources that reconciler may not read."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Reason by unreadable cluster that the plan does not need."""
+    """Reason by unreadable cluster."""
+    left_out: frozenset[str] = frozenset()
+    """Those of `lost` that the plan needs, and excludes."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     me: ResourceOwner | None = None
     """This workspace as an owner, if known."""

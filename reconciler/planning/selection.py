@@ -79,6 +79,11 @@ def build_other_half(link: MirrorLink, source: str) -> WantedResource:
     return WantedResource(other, source, moved_from=moved, marks=((link.address, ("spec", "mode")),))
 
 
+def build_exclude_pattern(cluster: str) -> str:
+    """Return the pattern that excludes everything on a cluster."""
+    return f"*/{cluster}/*"
+
+
 def is_partial_selection(selection: Selection) -> bool:
     """Return whether the selection covers only a part of the workspace."""
     narrowing = selection.targets or selection.excludes or selection.labels
@@ -276,7 +281,9 @@ def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
     """Warn about exclusions and labels without matches, and about unplanned role changes of targets."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
-        yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
+        left_out = {build_exclude_pattern(cluster) for cluster in situation.request.left_out}
+        named = [pattern for pattern in selection.excludes if pattern not in left_out]
+        yield from _find_unmatched_patterns(situation, "--exclude", named)
     yield from _find_unselected_roles(situation)
     if not selection.labels:
         return

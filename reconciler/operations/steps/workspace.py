@@ -6,13 +6,13 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, UsageError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.load import LoadedWorkspace, load_clusters
 from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
@@ -29,6 +29,7 @@ from reconciler.operations.steps.invocation import (
 from reconciler.operations.steps.trust import Trust, reject_plaintext
 from reconciler.planning.checks.guards import find_lowered_guards, merge_base_guards
 from reconciler.planning.plan import PlanFinding, Selection
+from reconciler.planning.selection import build_exclude_pattern
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import (
@@ -203,6 +204,13 @@ class Work(Site):
     select: Select
     loaded: LoadedWorkspace
     back_to: int | None = None
+    unread: dict[str, RetryableError] = field(default_factory=dict)
+    """Errors of the clusters that did not answer, and are left out from then on."""
+
+    @property
+    def completed_select(self) -> Select:
+        """The selection, without the clusters that did not answer."""
+        return replace(self.select, excludes=(*self.select.excludes, *map(build_exclude_pattern, sorted(self.unread))))
 
     @cached_property
     def trust(self) -> Trust:
@@ -255,9 +263,13 @@ class Work(Site):
         """Folder of `reconciler.yaml`."""
         return self.loaded.folder
 
-    @cached_property
+    @property
     def clusters_to_read(self) -> tuple[str, ...]:
-        """Clusters to read, without completely excluded ones."""
+        """Clusters to read, without completely excluded ones and those that did not answer."""
+        return tuple(name for name in self._selected_clusters if name not in self.unread)
+
+    @cached_property
+    def _selected_clusters(self) -> tuple[str, ...]:
         skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
