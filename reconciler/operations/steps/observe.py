@@ -112,7 +112,8 @@ def observe(  # noqa: PLR0913 - each is an option of one reading, and has a defa
     `--exclude`.
     """
     workers = Workers(limits.parallel, name="observe")
-    calls = {name: TimedCall(partial(_observe_cluster, providers, name, recorded)) for name in clusters}
+    by_cluster = _group_by_cluster(recorded)
+    calls = {name: TimedCall(partial(_observe_cluster, providers, name, by_cluster.get(name, ()))) for name in clusters}
     futures = {name: workers.submit(call) for name, call in calls.items()}
     _report_progress(futures, "observing clusters", tell)
     try:
@@ -295,19 +296,20 @@ def _read_groups(provider: Provider) -> Mapping[str, Sequence[str]] | None:
         return None
 
 
-def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Record) -> ClusterObservation:
+def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Sequence[Address]) -> ClusterObservation:
     provider = providers[name]
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
         # Creating a recorded cluster again could overwrite its data.
         raise missing_cluster_error()
-    return ClusterObservation(
-        provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_addresses(recorded, name)))
-    )
+    return ClusterObservation(provider.capabilities, identity, provider.observe(Scope(recorded=frozenset(recorded))))
 
 
-def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Address]:
-    return frozenset(address for address in recorded if cluster_of(address) == cluster)
+def _group_by_cluster(recorded: Record) -> Mapping[str, list[Address]]:
+    by_cluster: dict[str, list[Address]] = {}
+    for address in recorded:
+        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+    return by_cluster
 
 
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
