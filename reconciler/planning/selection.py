@@ -33,7 +33,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
-from reconciler.runtime.text import find_similar, format_suggestion
+from reconciler.runtime.text import find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -285,6 +285,12 @@ def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
         named = [pattern for pattern in selection.excludes if pattern not in left_out]
         yield from _find_unmatched_patterns(situation, "--exclude", named)
     yield from _find_unselected_roles(situation)
+    if selection.changed_files is not None:
+        unplanned = sum(not situation.is_chosen(address) for address in situation.wanted)
+        if unplanned:
+            message = f"{pluralize(unplanned, 'declared resource is', 'declared resources are')} not planned"
+            hint = "--changed-since plans what changed since its revision, and what that depends on."
+            yield PlanFinding(None, None, message, hint)
     if not selection.labels:
         return
     resources = [item.resource for item in situation.wanted.values()]

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
-from reconciler.manifests.load import LoadedWorkspace, load_clusters
+from reconciler.manifests.load import LoadedWorkspace, load_clusters, load_manifests
 from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
@@ -29,7 +30,7 @@ from reconciler.operations.steps.invocation import (
 from reconciler.operations.steps.trust import Trust, reject_plaintext
 from reconciler.planning.checks.guards import find_lowered_guards, merge_base_guards
 from reconciler.planning.plan import PlanFinding, Selection
-from reconciler.planning.selection import build_exclude_pattern
+from reconciler.planning.selection import build_exclude_pattern, read_source_file
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import (
@@ -59,10 +60,11 @@ _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorkspace) -> Selection:
     """Return the selection for planning."""
-    changed = None
+    changed: tuple[str, ...] | None = None
     if select.changed_since is not None:
         changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.outside_paths, select.changed_since)))
-        changed = None if any(map(loaded.may_affect_all, changed)) else changed
+        if any(map(loaded.may_affect_all, changed)):
+            changed = _find_affected_files(invocation, select, loaded, changed)
     return Selection(
         targets=select.targets,
         excludes=select.excludes,
@@ -70,6 +72,35 @@ def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorksp
         changed_files=changed,
         allow=tuple(check_allowance(text) for text in select.allow),
     )
+
+
+def _find_affected_files(
+    invocation: Invocation, select: Select, loaded: LoadedWorkspace, changed: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return the changed manifests, and files whose resources got other values; `None` for all files."""
+    base = invocation.files_at(loaded.folder, select.changed_since or "")
+    if base is None or not loaded.folder.resolve().is_relative_to(base.root):
+        return None
+    variables = read_variables(invocation, select)
+    files = (base.map_path(file) if file.is_relative_to(base.root) else file for file in variables.files)
+    try:
+        before = load_manifests(
+            base.map_path(loaded.folder.resolve()),
+            environment=select.environment,
+            variables=replace(variables, files=tuple(files)),
+            within=base.files,
+        ).desired
+    except UserError:
+        return None
+    affected = {file for file in changed if not loaded.may_affect_all(file)}
+    affected |= {
+        read_source_file(declared.source)
+        for address, declared in chain(before.items(), loaded.desired.items())
+        if address not in before
+        or address not in loaded.desired
+        or before[address].resource != loaded.desired[address].resource
+    }
+    return tuple(sorted(affected))
 
 
 def split_pair(option: str, text: str) -> tuple[str, str]:
