@@ -171,13 +171,14 @@ def _build_plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClust
         identities=seen.identities,
         hidden=seen.hidden,
         lost={name: error.message for name, error in {**work.unread, **seen.lost}.items()},
-        left_out=frozenset(work.unread),
         groups={} if wanted.is_destroy else read_followed_groups(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=work.guards,
         spark=workspace.spec.spark,
-        selection=build_selection(invocation, work.completed_select, work.loaded),
+        selection=replace(
+            build_selection(invocation, work.completed_select, work.loaded), left_out=frozenset(work.unread)
+        ),
         me=work.make_owner(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         source=PlanSource(

@@ -148,6 +148,6 @@ def warnings_of_lost(review: Review) -> Iterator[PlanFinding]:
             wanted.source if wanted is not None else None,
             f"cluster {cluster} cannot be read, and nothing on it is planned: {cause}",
             "Plan again once it answers."
-            if cluster in situation.request.left_out
+            if cluster in situation.request.selection.left_out
             else "What fails over from it needs nothing of it. Plan again once it answers.",
         )
