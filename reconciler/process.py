@@ -49,6 +49,7 @@ def build_invocation(
         is_ancestor=lambda folder, commit, of: is_ancestor(folder, environ, commit, of),
         changed_files=lambda folder, extra_paths, revision: list_changed_files(folder, environ, revision, extra_paths),
         base_files=lambda folder: extract_base_files(folder, environ),
+        files_at=lambda folder, commit: extract_commit_files(folder, environ, commit),
         read_limit=lambda folder: find_read_limit(folder, environ),
         workspace=workspace,
         principal=principal,
@@ -243,9 +244,7 @@ def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestB
         if _read_git(folder, environ, "rev-parse", "--show-superproject-working-tree").strip():
             message = f"{folder} is a submodule, and its base is not the one of this pull request"
             raise UserError(message, hint="Plan the workspace in its own repository.")
-        files = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
-        atexit.register(shutil.rmtree, files, ignore_errors=True)
-        _write_files(root, environ, _resolve_base_commit(folder, environ, revision), folder.resolve(), files)
+        base = _extract_files(root, environ, _resolve_base_commit(folder, environ, revision), folder.resolve())
     except FileNotFoundError as error:
         raise UserError(
             "the base of this pull request is read with git, which is not installed", hint=_INSTALL_GIT
@@ -253,6 +252,19 @@ def extract_base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestB
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"git cannot read {revision}, the base of this pull request"
         raise UserError(message, hint=_FETCH_BASE) from error
+    return base
+
+
+def extract_commit_files(folder: Path, environ: Mapping[str, str], commit: str) -> PullRequestBase:
+    """Write the files of a commit to a temporary folder, as `extract_base_files` does."""
+    with _translate_git_errors(folder, commit):
+        return _extract_files(_find_trusted_root(folder, environ), environ, commit, folder.resolve())
+
+
+def _extract_files(root: Path, environ: Mapping[str, str], commit: str, folder: Path) -> PullRequestBase:
+    files = Path(tempfile.mkdtemp(prefix="reconciler-base-"))
+    atexit.register(shutil.rmtree, files, ignore_errors=True)
+    _write_files(root, environ, commit, folder, files)
     return PullRequestBase(root, files.resolve())
 
 

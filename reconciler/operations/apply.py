@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.applying.engine import RunResult, is_mount_by_jobs
 from reconciler.applying.events import ActionFailed, Approval, Event
 from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
-from reconciler.errors import ReconcilerError, StalePlanError, UsageError
+from reconciler.errors import PartialError, ReconcilerError, StalePlanError, UsageError
 from reconciler.lifecycles import UNMOUNT
 from reconciler.manifests.load import LoadedWorkspace, find_field_origins
 from reconciler.operations.plan import (
@@ -40,9 +40,11 @@ from reconciler.operations.steps.approval import (
 )
 from reconciler.operations.steps.invocation import Invocation, Select, combine_errors, find_workspace_folder
 from reconciler.operations.steps.jobs import SparkJobs
+from reconciler.operations.steps.observe import unreachable_clusters_error
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.transitions import explain_all_interrupted
 from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
+from reconciler.planning.actions import RunJob
 from reconciler.planning.allowances import collect_allowances
 from reconciler.planning.checks.guards import find_lifting_allowance
 from reconciler.planning.plan import PlanOptions, Selection
@@ -239,7 +241,7 @@ class _ApplyRun:
             # Even an empty plan must run to settle an interrupted run.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._find_clusters_to_update(decided)
-            return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
+            return ApplyOutcome(planned, None, (), _unread_error(self._work.unread)) if is_settled else self.run(None)
         if not self._options.leaves_jobs:
             site = self._work
             SparkJobs(site.providers, site.spark, site.invocation).check(planned.plan.actions)
@@ -250,7 +252,7 @@ class _ApplyRun:
         checked_plans: list[tuple[PlanResult, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: DecisionBasis) -> RunWork:
-            decided, planned = self._plan(basis.snapshot)
+            decided, planned = self._plan(basis.snapshot, approved)
             self._check_errors(planned)
             before = () if basis.settled is None else basis.settled.run.file.approved_by
             if basis.is_second_round:
@@ -287,7 +289,7 @@ class _ApplyRun:
         report = self._places.wrap_report(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
         planned, check = checked_plans[-1]
-        verdict = choose_verdict(result, self._places.add_place)
+        verdict = choose_verdict(result, self._places.add_place) or _unread_error(self._work.unread)
         if result is not None and result.is_stopped and verdict is not None:
             halted_errors = explain_all_interrupted(self._work.providers, planned.plan.actions, result.not_started)
             verdict.message = "; ".join([verdict.message, *(error.message for error in halted_errors)])
@@ -299,7 +301,7 @@ class _ApplyRun:
     def _may_drive_transition(self, action: Transition) -> bool:
         named = (*list_settled_addresses(action), self._find_entry_address(action))
         if self._options.leaves_jobs or any(
-            matches_pattern(pattern, at) for pattern in self._work.select.excludes for at in named
+            matches_pattern(pattern, at) for pattern in self._work.completed_select.excludes for at in named
         ):
             return False
         if is_mount_by_jobs(action):
@@ -329,7 +331,7 @@ class _ApplyRun:
 
     def _build_work(self, planned: PlanResult, decided: PlanDecision) -> RunWork:
         work, plan = self._work, planned.plan
-        select_options = serialize_select(work.select, cwd=work.invocation.cwd, folder=work.folder)
+        select_options = serialize_select(work.completed_select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
         # The commit is recorded even without actions, unless the applied one may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
@@ -341,9 +343,18 @@ class _ApplyRun:
         me = self._work.make_owner(decided.snapshot.lineage if decided.snapshot else "")
         return find_outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
 
-    def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, PlanResult]:
+    def _plan(
+        self, snapshot: Snapshot | None, approved: ApprovedPlan | ApprovedDigest | None
+    ) -> tuple[PlanDecision, PlanResult]:
         started_ms = self._work.invocation.now_ms()
-        decided = plan_against_snapshot(self._work, snapshot, self._wanted)
+
+        def can_leave_out(cluster: str) -> bool:
+            # Without its cluster, an approved action would seem to be done already.
+            if self._options.resumes or isinstance(approved, ApprovedDigest):
+                return False
+            return approved is None or all(cluster not in _list_clusters(action) for action in approved.plan.actions)
+
+        decided = plan_against_snapshot(self._work, snapshot, self._wanted, can_leave_out)
         return decided, build_plan_result(self._work, decided, started_ms)
 
     def _check_approvers(self, planned: PlanResult, before: Sequence[str] = ()) -> None:
@@ -355,6 +366,22 @@ class _ApplyRun:
         if planned.plan.errors:
             is_selecting = self._options.file is None and not self._options.resumes
             raise combine_errors(planned.plan.errors, can_exclude=is_selecting)
+
+
+def _list_clusters(action: Action) -> set[str | None]:
+    addresses = [action.address, *list_settled_addresses(action)]
+    if isinstance(action, RunJob):
+        addresses += [action.source, action.sink]
+    resource = getattr(action, "after", None) or getattr(action, "before", None)
+    source = resource.source_cluster if isinstance(resource, MirrorTopic) else None
+    return {source, *map(cluster_of, addresses)}
+
+
+def _unread_error(unread: Mapping[str, ReconcilerError]) -> PartialError | None:
+    if not unread:
+        return None
+    error = unreachable_clusters_error(unread)
+    return PartialError(f"{error.message}; nothing on {'it' if len(unread) == 1 else 'them'} was done", hint=error.hint)
 
 
 def _build_resume_facts(decided: PlanDecision) -> ResumeFacts:

@@ -14,6 +14,7 @@ from reconciler.errors import (
     PartialError,
     PendingError,
     ReconcilerError,
+    RetryableError,
     UsageError,
     UserError,
 )
@@ -29,6 +30,7 @@ from reconciler.operations.steps.observe import (
     observe,
     pause_garbage_collection,
     read_followed_groups,
+    unreachable_clusters_error,
 )
 from reconciler.operations.steps.recorded import (
     RecordedState,
@@ -56,6 +58,13 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
 
 
+_Check: TypeAlias = Callable[[str], bool]
+
+
+def _is_any(_cluster: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
     """A plan, and the observations and records that it uses."""
@@ -68,10 +77,15 @@ class PlanDecision:
     mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)
 
 
-def plan_against_snapshot(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe clusters and plan against `snapshot`, read under the lease."""
+def plan_against_snapshot(
+    work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None, can_leave_out: _Check = _is_any
+) -> PlanDecision:
+    """Observe clusters and plan against `snapshot`, read under the lease.
+
+    Clusters that do not answer are left out if `can_leave_out` accepts them.
+    """
     with pause_garbage_collection():
-        return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions())
+        return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions(), can_leave_out)
 
 
 def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
@@ -88,8 +102,10 @@ def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision
     return decided
 
 
-def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanDecision:
-    snapshot = remembered.snapshot
+def _observe_and_plan(
+    work: Work, remembered: RecordedState, wanted: PlanOptions, can_leave_out: _Check = _is_any
+) -> PlanDecision:
+    snapshot, limits = remembered.snapshot, work.loaded.workspace.spec.clusters
 
     def find_optional_clusters(inventory: Inventory) -> frozenset[str]:
         return (
@@ -103,8 +119,11 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
         work.clusters_to_read,
         remembered.record,
         find_optional=find_optional_clusters,
+        can_leave_out=lambda name: not wanted.is_destroy and work.back_to is None and can_leave_out(name),
+        limits=limits,
         tell=work.invocation.tell,
     )
+    work.unread.update(seen.left_out)
     record = remembered.settle(seen)
     request, inventory = _build_plan_input(work, snapshot, seen, wanted), seen.inventory
     if not wanted.is_destroy:
@@ -125,6 +144,7 @@ def _observe_and_plan(work: Work, remembered: RecordedState, wanted: PlanOptions
             with_groups=True,
             committed=cut,
             optional=optional_clusters,
+            at_once=limits.parallel,
             tell=work.invocation.tell,
         )
         if any(map(find_role_swap, draft.actions)):
@@ -150,13 +170,15 @@ def _build_plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClust
         capabilities=seen.capabilities,
         identities=seen.identities,
         hidden=seen.hidden,
-        lost={name: error.message for name, error in seen.lost.items()},
+        lost={name: error.message for name, error in {**work.unread, **seen.lost}.items()},
         groups={} if wanted.is_destroy else read_followed_groups(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=work.guards,
         spark=workspace.spec.spark,
-        selection=build_selection(invocation, work.select, work.loaded),
+        selection=replace(
+            build_selection(invocation, work.completed_select, work.loaded), left_out=frozenset(work.unread)
+        ),
         me=work.make_owner(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         source=PlanSource(
@@ -203,6 +225,8 @@ class PlanResult:
     options: Select
     folder: Path
     warnings: tuple[str, ...] = ()
+    unread: Mapping[str, RetryableError] = field(default_factory=dict)
+    """Errors of the clusters that the plan leaves out."""
 
     def to_json(self) -> bytes:
         """Return the plan as JSON with invisible characters escaped."""
@@ -214,6 +238,8 @@ class PlanResult:
             return combine_errors(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
             return BlockedPlanError(self)
+        if self.unread:
+            return unreachable_clusters_error(self.unread)
         if "changes" in fails and not self.plan.is_empty:
             return PendingError(f"{len(self.plan.actions)} changes are pending", hint="Run: reconciler apply")
         if "danger" in fails and (dangerous := sum(map(is_dangerous, self.plan.actions))):
@@ -260,7 +286,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     work.warn_about_local_state()
     planned = build_plan_result(work, plan_unlocked(work), started_ms)
     if out is not None:
-        options = serialize_select(work.select, cwd=invocation.cwd, folder=work.folder)
+        options = serialize_select(work.completed_select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, planned.plan, options)
     return planned
 
@@ -274,11 +300,11 @@ def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> Pla
         seconds=max(0, work.invocation.now_ms() - started_ms) / 1000,
         serial=snapshot.serial if snapshot else None,
         commit=decided.plan.git_commit,
-        unread=tuple(sorted(decided.seen.lost)),
+        unread=tuple(sorted({*work.unread, *decided.seen.lost})),
     )
     inventory = decided.seen.inventory
     warnings = tuple(str(problem) for problem in work.loaded.warnings if problem.unseen not in inventory)
-    return PlanResult(decided.plan, header, work.select, work.folder, warnings)
+    return PlanResult(decided.plan, header, work.select, work.folder, warnings, dict(work.unread))
 
 
 def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:

@@ -115,6 +115,8 @@ class Selection:
     labels: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] | None = None
     """Files changed since a git revision; `None` for all files."""
+    left_out: frozenset[str] = frozenset()
+    """Clusters that `excludes` covers because they did not answer."""
     allow: tuple[str, ...] = ()
 
 
@@ -185,7 +187,7 @@ class PlanInput:
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """Existing resources that reconciler may not read."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Reason by unreadable cluster that the plan does not need."""
+    """Reason by unreadable cluster."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     me: ResourceOwner | None = None
     """This workspace as an owner, if known."""

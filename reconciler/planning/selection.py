@@ -33,7 +33,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.mount import Mounting, MountSource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
-from reconciler.runtime.text import find_similar, format_suggestion
+from reconciler.runtime.text import find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -77,6 +77,11 @@ def build_other_half(link: MirrorLink, source: str) -> WantedResource:
     metadata = link.metadata.model_copy(update={"cluster": spec.source})
     other = link.model_copy(update={"metadata": metadata, "spec": half})
     return WantedResource(other, source, moved_from=moved, marks=((link.address, ("spec", "mode")),))
+
+
+def build_exclude_pattern(cluster: str) -> str:
+    """Return the pattern that excludes everything on a cluster."""
+    return f"*/{cluster}/*"
 
 
 def is_partial_selection(selection: Selection) -> bool:
@@ -276,8 +281,16 @@ def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
     """Warn about exclusions and labels without matches, and about unplanned role changes of targets."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
-        yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
+        left_out = {build_exclude_pattern(cluster) for cluster in situation.request.selection.left_out}
+        named = [pattern for pattern in selection.excludes if pattern not in left_out]
+        yield from _find_unmatched_patterns(situation, "--exclude", named)
     yield from _find_unselected_roles(situation)
+    if selection.changed_files is not None:
+        unplanned = sum(not situation.is_chosen(address) for address in situation.wanted)
+        if unplanned:
+            message = f"{pluralize(unplanned, 'declared resource is', 'declared resources are')} not planned"
+            hint = "--changed-since plans what changed since its revision, and what that depends on."
+            yield PlanFinding(None, None, message, hint)
     if not selection.labels:
         return
     resources = [item.resource for item in situation.wanted.values()]

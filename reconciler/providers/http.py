@@ -28,7 +28,7 @@ from reconciler.errors import (
     find_root_cause,
 )
 from reconciler.runtime.https import is_success, open_pool
-from reconciler.runtime.retry import Backoff, Tries
+from reconciler.runtime.retry import Backoff, RateLimit, Tries
 from reconciler.runtime.text import explain_invalid_json, to_one_line
 
 _BACKOFF: Final = Backoff(0.1, 1.5, spread=0.5)
@@ -139,6 +139,7 @@ class HttpApi:
     """Statuses that mean a refused login."""
     answer_max: int = 64 << 20
     """Limit in bytes of one response."""
+    rate: RateLimit | None = None
     _pools: dict[tuple[str, str], PoolManager] = field(default_factory=dict)
 
     def read(self, path: str) -> HttpAnswer:
@@ -228,6 +229,8 @@ class HttpApi:
     def _send_once(
         self, method: str, url: str, body: bytes | None, limit_s: float, more: Mapping[str, str], refused: str = ""
     ) -> tuple[int, Mapping[str, str], bytes]:
+        if self.rate is not None:
+            self.rate.wait()
         token = self.login.get_token(refused) if self.login.get_token is not None else ""
         login = build_bearer_header(token) if token else self.login.headers
         headers = {"Accept": "application/json", **login, **more}

@@ -398,6 +398,17 @@ _REGION: Final = ("security", "region")
 _MSK_SERVER: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:\d+\s*")
 
 
+RequestRate = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        description="How many requests a second each API gets at most: brokers, Admin API, REST API. Records do not "
+        "count.",
+        examples=[20],
+    ),
+]
+
+
 class BrokersConnection(Connection):
     """Connection to brokers."""
 
@@ -405,6 +416,7 @@ class BrokersConnection(Connection):
         bootstrap_servers: Many[str]
         security: SecuritySpec | None
         namespace_separator: str
+        requests_per_second: float | None
 
     @model_validator(mode="after")
     def _check_region(self) -> Self:
@@ -479,6 +491,7 @@ class KafkaConnection(BrokersConnection):
         default=None, description="How to authenticate.", examples=[{"protocol": "PLAINTEXT"}]
     )
     namespace_separator: NamespaceSeparator = FLAT_SEPARATOR
+    requests_per_second: RequestRate = None
 
 
 def _check_admin_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -541,6 +554,7 @@ class RedpandaConnection(BrokersConnection):
         default=30_000, gt=0, description="How long a request to the Admin API is tried.", examples=["30s"]
     )
     namespace_separator: NamespaceSeparator = FLAT_SEPARATOR
+    requests_per_second: RequestRate = None
 
     def list_files(self) -> Iterator[tuple[str, str]]:
         """Yield the certificates and keys for brokers and Admin API."""
@@ -625,6 +639,7 @@ class ConfluentConnection(BrokersConnection):
         examples=[{"protocol": "PLAINTEXT"}],
     )
     namespace_separator: NamespaceSeparator = FLAT_SEPARATOR
+    requests_per_second: RequestRate = None
 
     @field_validator("security")
     @classmethod

@@ -9,7 +9,15 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.resources.base import FieldProblem, Many, Model, NameOnly, SizeBytes, build_refusal_error
+from reconciler.resources.base import (
+    DurationMs,
+    FieldProblem,
+    Many,
+    Model,
+    NameOnly,
+    SizeBytes,
+    build_refusal_error,
+)
 from reconciler.resources.cluster import Location, LocationSpec
 from reconciler.resources.configs import Properties, canonicalize_value
 
@@ -340,6 +348,19 @@ class ReferencesSpec(Model):
     )
 
 
+class ClustersSpec(Model):
+    """How a workspace reads its clusters."""
+
+    parallel: int = Field(default=16, ge=1, le=256, description="How many clusters are read at once.", examples=[4])
+    timeout: DurationMs = Field(
+        default=300_000,
+        gt=0,
+        description="How long one cluster is read before a plan leaves it out. Requests to it have shorter limits of "
+        "their own.",
+        examples=["30s"],
+    )
+
+
 class WorkspaceSpec(Model):
     """Declared settings of a workspace."""
 
@@ -364,6 +385,9 @@ class WorkspaceSpec(Model):
         default_factory=ReferencesSpec,
         description="Which secrets manifests may refer to.",
         examples=[{"allow": ["env:KAFKA_*"]}],
+    )
+    clusters: ClustersSpec = Field(
+        default_factory=ClustersSpec, description="How clusters are read.", examples=[{"parallel": 4, "timeout": "30s"}]
     )
     guards: Guards = Field(
         default_factory=Guards, description="Rules that can refuse a plan.", examples=[{"maxDeletes": 5}]

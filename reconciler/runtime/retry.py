@@ -6,9 +6,10 @@ Blocking calls use `Tries.wait`; asynchronous code awaits `Effects.sleep`.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 _DOUBLINGS: Final = 60
 
@@ -59,6 +60,29 @@ class Tries:
         """Count a failed attempt, and pause before the next."""
         self.failed += 1
         pause(self._backoff.compute_pause(self.failed, least_s=least_s) if pause_s is None else pause_s)
+
+
+class RateLimit:
+    """At most `per_second` calls a second, evenly spaced. Thread-safe."""
+
+    def __init__(self, per_second: float) -> None:
+        self._interval_s = 1 / per_second
+        self._free_s = 0.0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, per_second: float | None) -> Self | None:
+        """Return a limit, or `None` without one."""
+        return None if per_second is None else cls(per_second)
+
+    def wait(self) -> None:
+        """Block until the next call is allowed."""
+        with self._lock:
+            now_s = time.monotonic()
+            turn_s = max(now_s, self._free_s)
+            self._free_s = turn_s + self._interval_s
+        if turn_s > now_s:
+            pause(turn_s - now_s)
 
 
 def pause(seconds: float) -> None:

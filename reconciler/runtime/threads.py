@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from reconciler.errors import StoppedError
 
@@ -110,9 +110,15 @@ class Workers:
         self._work.put((function, future))
         with self._lock:
             if not self._idle.acquire(blocking=False) and self._made < self._most:
-                self._made += 1
-                threading.Thread(target=self._run_calls, name=f"{self._name}-{self._made}", daemon=True).start()
+                self._start_thread()
         return cast("Future[T]", future)
+
+    def replace_hanging(self) -> None:
+        """Allow one more thread, because one is busy with a call that no caller awaits any longer."""
+        with self._lock:
+            self._most += 1
+            if not self._work.empty():
+                self._start_thread()
 
     def close(self) -> None:
         """End each thread after its current call, without waiting."""
@@ -120,11 +126,32 @@ class Workers:
             for _ in range(self._made):
                 self._work.put(None)
 
+    def _start_thread(self) -> None:
+        self._made += 1
+        threading.Thread(target=self._run_calls, name=f"{self._name}-{self._made}", daemon=True).start()
+
     def _run_calls(self) -> None:
         while (taken := self._work.get()) is not None:
             _run_call(*taken)
             del taken
             self._idle.release()
+
+
+class TimedCall(Generic[R]):
+    """A call for `Workers`, whose time limit counts from its start, not from its place in the queue."""
+
+    def __init__(self, call: Callable[[], R]) -> None:
+        self._call = call
+        self._started_s: Future[float] = Future()
+
+    def __call__(self) -> R:
+        """Make the call."""
+        self._started_s.set_result(time.monotonic())
+        return self._call()
+
+    def wait(self, future: Future[R], limit_s: float) -> R:
+        """Return the result; raise `TimeoutError` if the call takes longer than `limit_s`."""
+        return future.result(max(0.0, self._started_s.result() + limit_s - time.monotonic()))
 
 
 def _run_call(function: Callable[[], object], future: Future[object]) -> None:

@@ -24,6 +24,7 @@ AREAS = {
     "startup": "Starting",
     "loading": "Loading files",
     "steady": "A plan with nothing to do",
+    "fleet": "A plan of many clusters",
     "planning": "Planning",
     "creating": "Creating topics",
     "recording": "The state",

@@ -77,6 +77,17 @@ def write_workspace(folder: Path, *, topics: int, files: int = 100, brokers: str
     return folder
 
 
+def write_fleet(folder: Path, *, clusters: int, topics: int) -> Path:
+    """Write a workspace of so many embedded clusters, each with a file and so many topics; return its folder."""
+    (folder / "manifests").mkdir(parents=True)
+    (folder / "reconciler.yaml").write_text(_WORKSPACE, encoding="utf-8")
+    for number in range(clusters):
+        parts = (_CLUSTER, "---\n", _NAMESPACE % 0, *(_TOPIC % (index, 0, 0, 12) for index in range(topics)))
+        text = "".join(parts).replace("west", f"c{number:03d}")
+        (folder / "manifests" / f"c{number:03d}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
 def topic_names(topics: int, files: int) -> list[str]:
     """Return what brokers call the topics of such a workspace."""
     each = topics // files

@@ -100,6 +100,30 @@ def test_a_changed_file_that_a_workspace_reads_beside_its_folder_is_part_of_the_
     assert "nothing to do" in call("plan", "--changed-since", "main").out
 
 
+def test_changed_values_select_only_the_files_in_which_a_resource_got_another_value(call: Call, tmp_path: Path) -> None:
+    settings = tmp_path / "reconciler.yaml"
+    settings.write_text(
+        settings.read_text().replace("manifests: [manifests]", "manifests: [manifests]\n  values: [v.yaml]")
+    )
+    topic = "apiVersion: reconciler/v1\nkind: Topic\nmetadata: {name: NAME, namespace: shop, cluster: west}\n"
+    for name, partitions in (("few", "${var.few}"), ("many", "${var.many}")):
+        text = topic.replace("NAME", name) + f'spec: {{partitions: "{partitions}"}}\n'
+        (tmp_path / "manifests" / f"{name}.yaml").write_text(text)
+    (tmp_path / "v.yaml").write_text("few: 1\nmany: 6\n")
+    _git(tmp_path, "init", "-q", "-b", "main")
+    _commit(tmp_path)
+    (tmp_path / "v.yaml").write_text("few: 2\nmany: 6\n")
+    said = call("plan", "--changed-since", "main", "--out", "p.json")
+    assert "topic/west/shop:few" in said.out
+    assert "topic/west/shop:many" not in said.out
+    assert "not planned" in said.err
+    assert call("apply", "p.json", "--yes").code == 0
+    assert "topic/west/shop:many" in call("plan").out
+    (tmp_path / "manifests/few.yaml").unlink()
+    settings.write_text(settings.read_text() + "\n")
+    assert "delete" in call("plan", "--changed-since", "main").out
+
+
 def test_a_plan_of_a_branch_is_applied_as_it_was_saved_once_the_branch_is_merged(call: Call, tmp_path: Path) -> None:
     _git(tmp_path, "init", "-q", "-b", "main")
     _commit(tmp_path)

@@ -36,7 +36,10 @@ EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
     5: ("The lease is held by another run, or was lost.", "Wait, or look at `state unlock`."),
     6: ("The saved plan does not match the clusters any more.", "Plan again and have the new plan approved."),
     7: ("A guard blocks the plan.", "Allow the action by name, or change the files."),
-    8: ("Some actions failed, the others are done.", "Read which failed, then run the same command again."),
+    8: (
+        "Some actions failed, or a cluster could not be read; the others are done.",
+        "Read which failed, then run the same command again.",
+    ),
     64: ("The command was called wrongly.", "See `--help`."),
     130: (
         "Interrupted before anything started, or a second time.",

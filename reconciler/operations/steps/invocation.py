@@ -85,6 +85,8 @@ class Invocation:
     """Returns changed files since a revision, below a folder and among named files."""
     base_files: Callable[[Path], PullRequestBase | None] = no_base
     """Base of the pull request for a folder; `None` without one."""
+    files_at: Callable[[Path, str], PullRequestBase | None] = lambda _folder, _commit: None
+    """Files of a commit; `None` without git."""
     read_limit: Callable[[Path], Path | None] = no_limit
     """Folder of all files that a pull request may reference; `None` if unlimited."""
     workspace: Path | None = None

@@ -46,8 +46,9 @@ from reconciler.resources.mount import (
 )
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import list_first, pluralize
-from reconciler.runtime.threads import Workers, wait_for_all
+from reconciler.resources.workspace import ClustersSpec
+from reconciler.runtime.text import format_elapsed, list_first, pluralize
+from reconciler.runtime.threads import TimedCall, Workers, wait_for_all
 from reconciler.state.snapshots import Snapshot, read_incarnations
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 
 AT_ONCE: Final = 16
+ALL_DEFAULTS: Final = ClustersSpec()
 
 Seen = TypeVar("Seen")
 
@@ -80,6 +82,8 @@ class ObservedClusters:
     """Resources hidden from the caller, with reasons."""
     lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
     """Errors of unreadable clusters that the plan can do without."""
+    left_out: Mapping[str, RetryableError] = field(default_factory=dict)
+    """Those of `lost` that the plan needs, and leaves out."""
 
     @property
     def topics(self) -> int:
@@ -93,27 +97,38 @@ class ObservedClusters:
         return len(names)
 
 
-def observe(
+def observe(  # noqa: PLR0913 - each is an option of one reading, and has a default
     providers: Mapping[str, Provider],
     clusters: Sequence[str],
     recorded: Record,
     *,
     can_exclude: bool = True,
     find_optional: Callable[[Inventory], Collection[str]] = lambda _found: (),
+    can_leave_out: Callable[[str], bool] = lambda _cluster: False,
+    limits: ClustersSpec = ALL_DEFAULTS,
     tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
     """Observe `clusters` in parallel.
 
-    Those that `find_optional` returns for the observed resources may fail, but not by refusing the login.
-    `can_exclude` lets errors suggest `--exclude`.
+    Those that `find_optional` returns for the observed resources may fail, but not by refusing the login. Clusters
+    of `can_leave_out` may be unreachable if another one answers. `can_exclude` lets errors suggest `--exclude`.
     """
-    lost: dict[str, RetryableError | UserError]
-    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
-        futures = {name: threads.submit(_observe_cluster, providers, name, recorded) for name in clusters}
-        _report_progress(futures, "observing clusters", tell)
-        answers, lost = wait_for_all(futures, RetryableError, UserError)
+    workers = Workers(limits.parallel, name="observe")
+    by_cluster = _group_by_cluster(recorded)
+    calls = {name: TimedCall(partial(_observe_cluster, providers, name, by_cluster.get(name, ()))) for name in clusters}
+    futures = {name: workers.submit(call) for name, call in calls.items()}
+    _report_progress(futures, "observing clusters", tell)
+    try:
+        answers, lost = _wait_for_clusters(calls, futures, limits.timeout / 1000, workers)
+    finally:
+        workers.close()
     inventory = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
-    if lost and (_is_login_refused(lost) or not lost.keys() <= set(find_optional(inventory))):
+    optional = find_optional(inventory) if lost else ()
+    needed = {
+        name: error for name, error in lost.items() if name not in optional or isinstance(error, NotAuthorizedError)
+    }
+    left_out = {name: error for name, error in needed.items() if isinstance(error, RetryableError)}
+    if needed and not (answers and needed.keys() == left_out.keys() and all(map(can_leave_out, left_out))):
         raise _unreadable_error(lost, can_exclude=can_exclude)
     hidden = {address: item.hidden for address, item in inventory.items() if item.hidden is not None}
     return ObservedClusters(
@@ -122,16 +137,39 @@ def observe(
         {name: answer.identity for name, answer in answers.items()},
         hidden,
         lost,
+        left_out,
     )
 
 
-def measure(
+def _wait_for_clusters(
+    calls: Mapping[str, TimedCall[ClusterObservation]],
+    futures: Mapping[str, Future[ClusterObservation]],
+    limit_s: float,
+    workers: Workers,
+) -> tuple[dict[str, ClusterObservation], dict[str, RetryableError | UserError]]:
+    answers: dict[str, ClusterObservation] = {}
+    errors: dict[str, RetryableError | UserError] = {}
+    for name, future in futures.items():
+        try:
+            answers[name] = calls[name].wait(future, limit_s)
+        except TimeoutError:
+            workers.replace_hanging()
+            message = f"cluster {name}: it was not read within {format_elapsed(limit_s)}"
+            hint = "See whether its nodes are alive, or raise spec.clusters.timeout of reconciler.yaml."
+            errors[name] = RetryableError(message, hint=hint)
+        except (RetryableError, UserError) as error:
+            errors[name] = error
+    return answers, errors
+
+
+def measure(  # noqa: PLR0913 - each is an option of one reading, and has a default
     providers: Mapping[str, Provider],
     wanted: Cuts,
     *,
     with_groups: bool = False,
     committed: Collection[Address] = (),
     optional: Collection[str] = (),
+    at_once: int = AT_ONCE,
     tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
     """Measure topics, and with `with_groups` their groups. Omit unmeasurable topics.
@@ -142,7 +180,7 @@ def measure(
     by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
     for address, cuts in wanted.items():
         by_cluster.setdefault(cluster_of(address) or "", {})[address] = cuts
-    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="measure") as threads:
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="measure") as threads:
         futures = {
             name: threads.submit(
                 measure_on_cluster,
@@ -263,19 +301,20 @@ def _read_groups(provider: Provider) -> Mapping[str, Sequence[str]] | None:
         return None
 
 
-def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Record) -> ClusterObservation:
+def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Sequence[Address]) -> ClusterObservation:
     provider = providers[name]
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
         # Creating a recorded cluster again could overwrite its data.
         raise missing_cluster_error()
-    return ClusterObservation(
-        provider.capabilities, identity, provider.observe(Scope(recorded=_list_recorded_addresses(recorded, name)))
-    )
+    return ClusterObservation(provider.capabilities, identity, provider.observe(Scope(recorded=frozenset(recorded))))
 
 
-def _list_recorded_addresses(recorded: Record, cluster: str) -> frozenset[Address]:
-    return frozenset(address for address in recorded if cluster_of(address) == cluster)
+def _group_by_cluster(recorded: Record) -> Mapping[str, list[Address]]:
+    by_cluster: dict[str, list[Address]] = {}
+    for address in recorded:
+        by_cluster.setdefault(cluster_of(address) or "", []).append(address)
+    return by_cluster
 
 
 def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
@@ -286,11 +325,6 @@ def missing_cluster_error(site: Site | None = None, name: str = "") -> Retryable
         other = f"--no-state --cluster {name}=URL gives its location, for commands that accept it"
         hint = f"Its root {root} is relative to the folder of the workspace: run the command there. Or {other}."
     return RetryableError("it is recorded in the state, but its location is empty", hint=hint)
-
-
-def _is_login_refused(lost: Mapping[str, ReconcilerError]) -> bool:
-    """Return whether a cluster answers and refuses the login: nothing that passes, or that a failover explains."""
-    return any(isinstance(error, NotAuthorizedError) for error in lost.values())
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:

@@ -6,14 +6,15 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from reconciler.errors import ReconcilerError, UsageError, UserError
-from reconciler.manifests.load import LoadedWorkspace, load_clusters
+from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
+from reconciler.manifests.load import LoadedWorkspace, load_clusters, load_manifests
 from reconciler.manifests.overlays import Values
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import StoreSettings
@@ -29,6 +30,7 @@ from reconciler.operations.steps.invocation import (
 from reconciler.operations.steps.trust import Trust, reject_plaintext
 from reconciler.planning.checks.guards import find_lowered_guards, merge_base_guards
 from reconciler.planning.plan import PlanFinding, Selection
+from reconciler.planning.selection import build_exclude_pattern, read_source_file
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.providers.secrets import build_account
@@ -59,10 +61,11 @@ _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorkspace) -> Selection:
     """Return the selection for planning."""
-    changed = None
+    changed: tuple[str, ...] | None = None
     if select.changed_since is not None:
         changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.outside_paths, select.changed_since)))
-        changed = None if any(map(loaded.may_affect_all, changed)) else changed
+        if any(map(loaded.may_affect_all, changed)):
+            changed = _find_affected_files(invocation, select, loaded, changed)
     return Selection(
         targets=select.targets,
         excludes=select.excludes,
@@ -70,6 +73,35 @@ def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorksp
         changed_files=changed,
         allow=tuple(check_allowance(text) for text in select.allow),
     )
+
+
+def _find_affected_files(
+    invocation: Invocation, select: Select, loaded: LoadedWorkspace, changed: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return the changed manifests, and files whose resources got other values; `None` for all files."""
+    base = invocation.files_at(loaded.folder, select.changed_since or "")
+    if base is None or not loaded.folder.resolve().is_relative_to(base.root):
+        return None
+    variables = read_variables(invocation, select)
+    files = (base.map_path(file) if file.is_relative_to(base.root) else file for file in variables.files)
+    try:
+        before = load_manifests(
+            base.map_path(loaded.folder.resolve()),
+            environment=select.environment,
+            variables=replace(variables, files=tuple(files)),
+            within=base.files,
+        ).desired
+    except UserError:
+        return None
+    affected = {file for file in changed if not loaded.may_affect_all(file)}
+    affected |= {
+        read_source_file(declared.source)
+        for address, declared in chain(before.items(), loaded.desired.items())
+        if address not in before
+        or address not in loaded.desired
+        or before[address].resource != loaded.desired[address].resource
+    }
+    return tuple(sorted(affected))
 
 
 def split_pair(option: str, text: str) -> tuple[str, str]:
@@ -204,6 +236,13 @@ class Work(Site):
     select: Select
     loaded: LoadedWorkspace
     back_to: int | None = None
+    unread: dict[str, RetryableError] = field(default_factory=dict)
+    """Errors of the clusters that did not answer, and are left out from then on."""
+
+    @property
+    def completed_select(self) -> Select:
+        """The selection, without the clusters that did not answer."""
+        return replace(self.select, excludes=(*self.select.excludes, *map(build_exclude_pattern, sorted(self.unread))))
 
     @cached_property
     def trust(self) -> Trust:
@@ -256,9 +295,13 @@ class Work(Site):
         """Folder of `reconciler.yaml`."""
         return self.loaded.folder
 
-    @cached_property
+    @property
     def clusters_to_read(self) -> tuple[str, ...]:
-        """Clusters to read, without completely excluded ones."""
+        """Clusters to read, without completely excluded ones and those that did not answer."""
+        return tuple(name for name in self._selected_clusters if name not in self.unread)
+
+    @cached_property
+    def _selected_clusters(self) -> tuple[str, ...]:
         skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 

@@ -138,13 +138,16 @@ def find_abandoned_sources(desired: Desired, recorded: Record, observed: Invento
 
 
 def warnings_of_lost(review: Review) -> Iterator[PlanFinding]:
-    """Warn about unreadable clusters that the plan does not need."""
+    """Warn about unreadable clusters."""
     situation = review.situation
     for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))
+        cause = why.removeprefix(f"cluster {cluster}: ")
         yield PlanFinding(
             cluster_address(cluster),
             wanted.source if wanted is not None else None,
-            f"cluster {cluster} cannot be read, and nothing on it is planned: {why}",
-            "What fails over from it needs nothing of it. Plan again once it answers.",
+            f"cluster {cluster} cannot be read, and nothing on it is planned: {cause}",
+            "Plan again once it answers."
+            if cluster in situation.request.selection.left_out
+            else "What fails over from it needs nothing of it. Plan again once it answers.",
         )

@@ -104,6 +104,8 @@ def _retry(
 ) -> T:
     tries = 0
     while True:
+        if connections.rate is not None:
+            connections.rate.wait()
         try:
             answer = call()
         except Exception as error:

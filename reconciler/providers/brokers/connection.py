@@ -37,6 +37,7 @@ from reconciler.providers.brokers.security import (
 )
 from reconciler.providers.brokers.translate import ConfigState
 from reconciler.providers.secrets import Secret
+from reconciler.runtime.retry import RateLimit
 
 _RECEIVED_BYTES: Final = 64 << 10
 _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
@@ -67,6 +68,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
             error, doing="connecting", cluster=cluster
         ) from error
     route.is_open = True
+    open_connections[-1].rate = settings.get("rate")
     return admin
 
 
@@ -83,6 +85,7 @@ def _build_library_options(settings: Mapping[str, Any], route: Route) -> dict[st
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
     tls, tokens = options.pop("tls", None), options.pop("tokens", None)
+    options.pop("rate", None)
     if tls is not None:
         options["ssl_context"] = tls.build_context(where=f"cluster {route.cluster}: security")
     if (tickets := options.pop("tickets", None)) is not None:
@@ -174,6 +177,7 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # the l
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
         self.route = route
+        self.rate: RateLimit | None = None
         self.silent_since: float | None = None
         """Time of the first failure since the last success."""
 

@@ -29,6 +29,7 @@ from reconciler.errors import (
 from reconciler.objectstore.accounts import AzureTokens, CloudToken, GoogleTokens, load_aws_credentials
 from reconciler.providers.secrets import Secret, build_account, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
+from reconciler.runtime.retry import RateLimit
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def build_admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     """Return an admin client's settings, for `connection.open_admin`."""
     connection = _require_connection(declared)
     settings: dict[str, Any] = {"bootstrap_servers": list(_parse_servers(declared)), **_PATIENT}
+    settings["rate"] = RateLimit.create(connection.requests_per_second)
     security, where = connection.find_security(), _where(declared)
     if security is None:
         return settings

@@ -21,7 +21,7 @@ from reconciler.providers.brokers.security import Tls, build_token_source
 from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin, build_basic_header, build_bearer_header
 from reconciler.providers.secrets import resolve_secret
 from reconciler.resources.mirrors import RESTORE, REVERSALS
-from reconciler.runtime.retry import Backoff, Tries
+from reconciler.runtime.retry import Backoff, RateLimit, Tries
 
 if TYPE_CHECKING:
     import ssl
@@ -66,6 +66,7 @@ class RestClient:
             _make_login(declared, connection, edge),
             frozenset({HTTPStatus.UNAUTHORIZED}),
             _ANSWER_MAX,
+            RateLimit.create(connection.requests_per_second),
         )
 
     def read(self, *path: str, **query: object) -> Json:

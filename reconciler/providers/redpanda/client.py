@@ -11,7 +11,7 @@ from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, Un
 from reconciler.providers.brokers.security import Tls
 from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin, build_basic_header, build_bearer_header
 from reconciler.providers.secrets import resolve_secret
-from reconciler.runtime.retry import Backoff
+from reconciler.runtime.retry import Backoff, RateLimit
 
 if TYPE_CHECKING:
     import ssl
@@ -77,6 +77,7 @@ class AdminClient:
             "adminUrls",
             connection.admin_timeout / 1000,
             login,
+            rate=RateLimit.create(connection.requests_per_second),
         )
 
     def list_nodes(self) -> Sequence[Node]:
