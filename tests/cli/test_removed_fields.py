@@ -34,6 +34,7 @@ OF_S3: Final = {
 TIERED: Final = {"remote.write": True, "remote.read": True}
 NOT_EMBEDDED: Final = (
     *("Cluster.spec.kafka", "Cluster.spec.redpanda", "Cluster.spec.confluent"),
+    *("Cluster.spec.embedded.root.account", "Cluster.spec.objectStorage.account"),
     *("Namespace.spec.encryption", "MirrorLink.spec.keepDiverged"),
 )
 """What the platform refuses to have."""
