@@ -170,9 +170,9 @@ def _check_trust_file(name: str | None, folder: Path) -> str | None:
         raise UserError(message, hint="Correct the path, or its permissions.") from error
 
 
-def build_account(declared: AccountSpec | None) -> Account | None:
+def build_account(declared: AccountSpec) -> Account:
     """Return the declared account of a login."""
-    return None if declared is None else Account(**declared.model_dump(by_alias=False))
+    return Account(**declared.model_dump(by_alias=False))
 
 
 def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | None = None) -> ObjectStore:
@@ -188,7 +188,7 @@ def open_location(location: LocationSpec, edge: Edge, access: StoreOptions | Non
         patience=options.patience or Patience(),
         cloud=options.cloud if location.url.startswith("az://") else None,
         trust_file=options.trust_file,
-        account=build_account(location.account),
+        account=build_account(location.account) if location.account else None,
     )
     if settings.account is not None and (settings.credentials is not None or settings.cloud is not None):
         message = f"{location.url}: `account` does not go with keys in `properties`"

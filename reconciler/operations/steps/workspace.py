@@ -473,7 +473,7 @@ def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
         location.endpoint,
         location.force_path_style,
         location.kms_key_id,
-        account=build_account(location.account),
+        account=build_account(location.account) if location.account else None,
     ).resolve_path(folder)
 
 

@@ -27,6 +27,7 @@ from reconciler.planning.checks.offline import build_resource_for_rules, find_vi
 from reconciler.planning.diff.removals import ContainerGuard
 from reconciler.planning.diff.trim_orders import guard_trim
 from reconciler.planning.fields import list_fields
+from reconciler.planning.orders import TrimTopicOrder
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import SwitchReader
 from reconciler.planning.resolve.limits import FIXED
@@ -189,12 +190,13 @@ def apply_order_guards(
         what = f"{pluralize(offsets, 'offset')} in object storage" if offsets else f"about {format_bytes(stored)}"
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
+    is_trimming = any(isinstance(order, TrimTopicOrder) for order in situation.request.orders)
     guards: tuple[Guard, ...] = (
         _guard_protected,
         protected,
         _guard_only,
         _guard_deletion_protection,
-        guard_trim,
+        *([guard_trim] if is_trimming else []),
         loss_by_move,
     )
     return tuple(_add_block_or_grant(action, guards, situation, allowed) for action in actions)

@@ -261,7 +261,7 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     if security.mechanism == MSK:
         return {
             "sasl_mechanism": MSK,
-            "tokens": MskTokenSource(connection.region() or "", build_account(security.account)),
+            "tokens": MskTokenSource(connection.region() or "", _find_account(security)),
         }
     if security.mechanism == KERBEROS:
         login = KerberosLogin(security.username, _find_keytab(security, edge, where), security.service_name)
@@ -275,9 +275,13 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     }
 
 
+def _find_account(security: SecuritySpec) -> Account | None:
+    return build_account(security.account) if security.account else None
+
+
 def _build_token_source(security: SecuritySpec, edge: Edge, where: str) -> TokenSource | CloudTokenSource:
     if security.token_provider is not None:
-        return CloudTokenSource(security.token_provider, security.scope, build_account(security.account))
+        return CloudTokenSource(security.token_provider, security.scope, _find_account(security))
     trusted = Tls(ca=Tls.read_files(security, edge, where=where).ca)
     url, client_id = _parse_endpoint(security, where), security.client_id or ""
     return TokenSource(url, client_id, _resolve_secret(security.client_secret, edge), security.scope, trusted)
@@ -291,7 +295,7 @@ def _build_record_login(
     if security.mechanism == MSK:
         return {
             "sasl.mechanism": "OAUTHBEARER",
-            _CALLBACK: MskTokenSource(connection.region() or "", build_account(security.account)),
+            _CALLBACK: MskTokenSource(connection.region() or "", _find_account(security)),
         }
     if security.mechanism == KERBEROS:
         keytab = _find_keytab(security, edge, where)
