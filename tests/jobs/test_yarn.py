@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from reconciler.jobs.session import RunningSpark, start_session
 from reconciler.resources.workspace import SparkSpec
 from tests.jobs.doubles import LostExecutor
 from tests.jobs.every_job import Scene, mirror_is_the_same
+from tests.jobs.standalone import HOME
 from tests.jobs.yarn import spark_settings, yarn
 
 if TYPE_CHECKING:
@@ -20,6 +23,30 @@ if TYPE_CHECKING:
     from tests.jobs.kafka.copies import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough, pytest.mark.xdist_group("yarn")]
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 300
+MIRROR = """
+import os, sys
+from pathlib import Path
+from pyspark import cloudpickle
+from reconciler.jobs.session import start_session
+from reconciler.resources.workspace import SparkSpec
+from tests.jobs import doubles
+from tests.jobs.every_job import Scene, mirror_is_the_same
+
+cloudpickle.register_pickle_by_value(doubles)
+folder = Path(sys.argv[1])
+with start_session(SparkSpec(master="yarn"), environ=os.environ) as spark:
+    mirror_is_the_same(Scene(folder, doubles.LostExecutor(folder), spark.session, None))
+(folder / "mirrored").touch()
+"""
+RECONCILER = """
+import sys
+from reconciler.cli.main import main
+
+sys.exit(main())
+"""
 
 
 def no_broker() -> Place:
@@ -45,3 +72,29 @@ def test_an_executor_is_killed_in_the_middle_of_a_mirror_in_client_mode(client: 
     mishap = LostExecutor(tmp_path)
     mirror_is_the_same(Scene(tmp_path, mishap, client.session, no_broker))
     assert mishap.is_over.exists()
+
+
+def submit(cluster: Path, script: str, *arguments: str, mode: str = "cluster") -> subprocess.CompletedProcess[str]:
+    """Run Python with `spark-submit` on YARN, and wait until its driver has ended."""
+    main = cluster / "submitted.py"
+    main.write_text(script)
+    settings = {
+        **spark_settings(cluster),
+        "spark.pyspark.python": sys.executable,
+        "spark.yarn.appMasterEnv.PYTHONPATH": str(ROOT),
+    }
+    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    return subprocess.run(
+        [HOME / "bin" / "spark-submit", "--master", "yarn", "--deploy-mode", mode, *options, main, *arguments],
+        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+
+
+def test_an_executor_is_killed_in_the_middle_of_a_mirror_in_cluster_mode(cluster: Path, tmp_path: Path) -> None:
+    ended = submit(cluster, MIRROR, str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert (LostExecutor(tmp_path).is_over.exists(), (tmp_path / "mirrored").exists()) == (True, True)
