@@ -48,7 +48,6 @@ def yarn(folder: Path) -> Iterator[None]:
             cluster.getConfig().writeXml(site)
             site.close()
             yield
-            cluster.stop()
         finally:
             gateway.shutdown()
             process.stdin.close()
