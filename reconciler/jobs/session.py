@@ -91,12 +91,20 @@ def check_spark_connect_server(url: str) -> None:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         hint = "Start it, or correct spec.spark.remote in reconciler.yaml."
-        raise UserError(f"no Spark Connect server answers at {url}: {error.strerror or error}", hint=hint) from error
+        raise UserError(
+            f"no Spark Connect server answers at {_hide_parameters(url)}: {error.strerror or error}", hint=hint
+        ) from error
     if importlib.util.find_spec("grpc") is None:
         hint = "Install it: pip install 'stream-reconciler[connect]'."
         raise MissingSparkError(
-            f"Data jobs run through Spark Connect at {url}, and its client is not installed", hint=hint
+            f"Data jobs run through Spark Connect at {_hide_parameters(url)}, and its client is not installed",
+            hint=hint,
         )
+
+
+def _hide_parameters(url: str) -> str:
+    """Return a URL without its parameters, which may contain a token."""
+    return url.partition(";")[0].rstrip("/")
 
 
 def connect_spark(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
@@ -110,7 +118,7 @@ def connect_spark(url: str, conf: Mapping[str, str | int | bool]) -> SparkSessio
         session = builder.getOrCreate()
         session.range(1).count()
     except Exception as error:
-        raise translate_start_error(f"Spark Connect at {url} refuses", error) from error
+        raise translate_start_error(f"Spark Connect at {_hide_parameters(url)} refuses", error) from error
     return session
 
 

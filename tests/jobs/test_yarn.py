@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.jobs.session import RunningSpark, start_session
+from reconciler.jobs.session import start_session
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.workspace import SparkSpec
 from tests.embedded.samples import NOW, ids
@@ -45,14 +45,7 @@ with start_session(SparkSpec(master="yarn"), environ=os.environ) as spark:
     mirror_is_the_same(Scene(folder, doubles.LostExecutor(folder), spark.session, None))
 (folder / "mirrored").touch()
 """
-RECONCILER = """
-import sys
-from reconciler.cli.main import main
-
-sys.exit(main())
-"""
-
-
+RECONCILER = Path(sys.executable).with_name("reconciler").read_text(encoding="utf-8")
 WORKSPACE = """\
 apiVersion: reconciler/v1
 kind: Workspace
@@ -74,16 +67,11 @@ def cluster(one_spark: OneSpark, tmp_path_factory: pytest.TempPathFactory) -> It
         yield folder
 
 
-@pytest.fixture(scope="module")
-def client(cluster: Path) -> Iterator[RunningSpark]:
+def test_an_executor_is_killed_in_the_middle_of_a_mirror_in_client_mode(cluster: Path, tmp_path: Path) -> None:
+    mishap = LostExecutor(tmp_path)
     conf: dict[str, Any] = {"spark.driver.host": "127.0.0.1", **spark_settings(cluster)}
     with start_session(SparkSpec(master="yarn", conf=conf), environ=os.environ) as running:
-        yield running
-
-
-def test_an_executor_is_killed_in_the_middle_of_a_mirror_in_client_mode(client: RunningSpark, tmp_path: Path) -> None:
-    mishap = LostExecutor(tmp_path)
-    mirror_is_the_same(Scene(tmp_path, mishap, client.session, no_broker))
+        mirror_is_the_same(Scene(tmp_path, mishap, running.session, no_broker))
     assert mishap.is_over.exists()
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from examples.kafkajars import java, yarn_classpath
+from tests.jobs.jvm import jvm
 from tests.jobs.standalone import HOME
 
 _SETTINGS = {
@@ -23,42 +23,27 @@ _SETTINGS = {
     "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
 }
 
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @contextmanager
 def yarn(folder: Path) -> Iterator[None]:
     """Start a cluster, and set the environment variables with which its clients find it."""
-    with pytest.MonkeyPatch.context() as patch, (folder / "yarn.log").open("w") as log:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HADOOP_CONF_DIR", str(folder))
         patch.setenv("JAVA_HOME", str(Path(java()).resolve().parents[1]))
-        port, token, process = launch_gateway(
-            classpath=yarn_classpath(),
-            jarpath=str(next(HOME.glob("jars/py4j-*.jar"))),
-            javaopts=["-Xmx512m"],
-            die_on_exit=True,
-            redirect_stdout=log,
-            redirect_stderr=log,
-            enable_auth=True,
-            return_proc=True,
-            cwd=str(folder),
-        )
-        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
-        try:
-            cluster = _start_cluster(gateway.jvm)
-            site = gateway.jvm.java.io.FileOutputStream(str(folder / "yarn-site.xml"))
-            cluster.getConfig().writeXml(site)
+        with jvm(folder, yarn_classpath()) as classes:
+            site = classes.java.io.FileOutputStream(str(folder / "yarn-site.xml"))
+            _start_cluster(classes).getConfig().writeXml(site)
             site.close()
             yield
-        finally:
-            gateway.shutdown()
-            process.stdin.close()
-            process.wait()
 
 
-def _start_cluster(jvm: Any) -> Any:
-    settings = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
+def _start_cluster(classes: Any) -> Any:
+    settings = classes.org.apache.hadoop.yarn.conf.YarnConfiguration()
     for name, value in _SETTINGS.items():
         settings.set(name, value)
-    cluster = jvm.org.apache.hadoop.yarn.server.MiniYARNCluster("yarn", 1, 1, 1)
+    cluster = classes.org.apache.hadoop.yarn.server.MiniYARNCluster("yarn", 1, 1, 1)
     cluster.init(settings)
     cluster.start()
     assert cluster.waitForNodeManagersToConnect(60_000)
@@ -75,5 +60,8 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.executor.memory": "512m",
         "spark.executor.instances": "2",
         "spark.yarn.scheduler.heartbeat.interval-ms": "500",
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        **{f"spark.{process}.extraJavaOptions": _QUICK_START for process in ("driver", "yarn.am", "executor")},
     }
