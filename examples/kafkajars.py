@@ -50,6 +50,19 @@ _LOG4J: Final = """\
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.3" conf="default->default"/>"""
 
 
+_YARN_XML: Final = """\
+<ivy-module version="2.0">
+  <info organisation="local" module="yarn"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.hadoop" name="hadoop-client-minicluster" rev="{version}" conf="default->master"/>
+    <dependency org="org.junit.jupiter" name="junit-jupiter-api" rev="5.13.4" conf="default->default"/>
+    <dependency org="org.bouncycastle" name="bcpkix-jdk18on" rev="1.80" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
 class KafkaMissingError(Exception):
     """This machine cannot run a broker; the message says what it lacks."""
 
@@ -71,14 +84,21 @@ def classpath(version: str = NEWEST) -> str:
     Raises:
         KafkaMissingError: There is no Java, no PySpark, or the artifacts cannot be had.
     """
-    libs = _CACHE / version
-    if not libs.is_dir():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        with (_CACHE / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not libs.is_dir():
-                _resolve(version, libs)
-    return f"{libs}/*"
+    ivy = _IVY_XML.format(version=version, logging="" if version.startswith("3.") else _LOG4J)
+    return _resolve(version, ivy, "kafka_2.13-*.jar", f"the jars of Kafka {version}")
+
+
+def yarn_classpath() -> str:
+    """Return the class path of a YARN cluster in one JVM, of the same version as the Hadoop client in PySpark.
+
+    Raises:
+        KafkaMissingError: There is no Java, no PySpark, or the artifacts cannot be had.
+    """
+    client = _spark_jar("hadoop-client-api-*.jar")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    ivy = _YARN_XML.format(version=version)
+    libs = _resolve(f"yarn-{version}", ivy, "hadoop-client-minicluster-*.jar", f"the jars of YARN {version}")
+    return f"{libs}:{client.parent}/*"
 
 
 def compiler_jar() -> str:
@@ -98,7 +118,7 @@ def compiler_jar() -> str:
 
 def _retrieve(folder: str, what: Sequence[str], expected: str, name: str) -> None:
     command = [
-        *(java(), "-jar", _ivy_jar(), "-cache", str(_CACHE / "ivy"), *what),
+        *(java(), "-jar", str(_spark_jar("ivy-*.jar")), "-cache", str(_CACHE / "ivy"), *what),
         *("-types", "jar", "bundle", "-confs", "default"),
         *("-retrieve", f"{folder}/libs/[artifact]-[revision](-[classifier]).[ext]"),
     ]
@@ -108,17 +128,23 @@ def _retrieve(folder: str, what: Sequence[str], expected: str, name: str) -> Non
         raise KafkaMissingError(f"{name} cannot be had from Maven's central repository: {said}")
 
 
-def _resolve(version: str, libs: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=f"{version}-", dir=_CACHE) as folder:
-        ivy = Path(folder, "ivy.xml")
-        ivy.write_text(_IVY_XML.format(version=version, logging="" if version.startswith("3.") else _LOG4J))
-        _retrieve(folder, ("-ivy", str(ivy)), "kafka_2.13-*.jar", f"the jars of Kafka {version}")
-        Path(folder, "libs").rename(libs)
+def _resolve(name: str, ivy_xml: str, expected: str, what: str) -> str:
+    libs = _CACHE / name
+    if not libs.is_dir():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with (_CACHE / "lock").open("w") as lock, tempfile.TemporaryDirectory(prefix=f"{name}-", dir=_CACHE) as folder:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not libs.is_dir():
+                ivy = Path(folder, "ivy.xml")
+                ivy.write_text(ivy_xml)
+                _retrieve(folder, ("-ivy", str(ivy)), expected, what)
+                Path(folder, "libs").rename(libs)
+    return f"{libs}/*"
 
 
-def _ivy_jar() -> str:
+def _spark_jar(pattern: str) -> Path:
     spark = importlib.util.find_spec("pyspark")
     if spark is None or spark.origin is None:
         message = "a Kafka broker needs PySpark here, which has the Ivy that gets its jars: `make setup`"
         raise KafkaMissingError(message)
-    return str(next(Path(spark.origin).parent.glob("jars/ivy-*.jar")))
+    return next(Path(spark.origin).parent.joinpath("jars").glob(pattern))

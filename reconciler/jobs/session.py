@@ -91,12 +91,20 @@ def check_spark_connect_server(url: str) -> None:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         hint = "Start it, or correct spec.spark.remote in reconciler.yaml."
-        raise UserError(f"no Spark Connect server answers at {url}: {error.strerror or error}", hint=hint) from error
+        raise UserError(
+            f"no Spark Connect server answers at {_hide_parameters(url)}: {error.strerror or error}", hint=hint
+        ) from error
     if importlib.util.find_spec("grpc") is None:
         hint = "Install it: pip install 'stream-reconciler[connect]'."
         raise MissingSparkError(
-            f"Data jobs run through Spark Connect at {url}, and its client is not installed", hint=hint
+            f"Data jobs run through Spark Connect at {_hide_parameters(url)}, and its client is not installed",
+            hint=hint,
         )
+
+
+def _hide_parameters(url: str) -> str:
+    """Return a URL without its parameters, which may contain a token."""
+    return url.partition(";")[0].rstrip("/")
 
 
 def connect_spark(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
@@ -110,7 +118,7 @@ def connect_spark(url: str, conf: Mapping[str, str | int | bool]) -> SparkSessio
         session = builder.getOrCreate()
         session.range(1).count()
     except Exception as error:
-        raise translate_start_error(f"Spark Connect at {url} refuses", error) from error
+        raise translate_start_error(f"Spark Connect at {_hide_parameters(url)} refuses", error) from error
     return session
 
 
@@ -150,6 +158,8 @@ _LOCAL: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _EXIT_S: Final = 20
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by `spark-submit`, which has started the JVM with the submission's settings and stops it."""
 
 
 class RunningSpark:
@@ -202,7 +212,7 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
             session, gateway = connect_spark(spark.remote, spark.conf), None
         else:
             with _restore_signal_handlers():
-                session, gateway = _launch(spark, log, resources)
+                session, gateway = _launch(spark, log, resources, environ)
             session.sparkContext.pythonExec = _find_python(spark, environ)
         if not _is_local(spark):
             ship_package(session, Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
@@ -217,29 +227,48 @@ def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
         hint = "Install it: pip install 'stream-reconciler[spark]'; to use a Spark Connect server: [connect]."
         raise MissingSparkError("Data jobs run on Spark, and PySpark is not installed", hint=hint) from error
     if spark.remote is None:
-        check_java(environ)
+        if _GATEWAY not in environ:
+            check_java(environ)
     else:
         check_spark_connect_server(spark.remote)
 
 
-def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tuple[SparkSession, Any]:
+def _launch(
+    spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack, environ: Mapping[str, str]
+) -> tuple[SparkSession, Any]:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    settings = {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {}), "spark.master": spark.master}
+    settings = {"spark.master": spark.master}
+    if _GATEWAY not in environ:
+        settings |= {**_DEFAULTS, **(_LOCAL if _is_local(spark) else {})}
     settings.update({name: format_setting(value) for name, value in spark.conf.items()})
     aside = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the JVM writes to it
     words = {"stdout": log or aside, "stderr": log or aside}
     try:
         conf = SparkConf().setAll(list(settings.items()))
         gateway: Any = launch_gateway(conf, words)  # type: ignore[no-untyped-call]  # PySpark's own
-        resources.callback(_stop_jvm, gateway)
+        if gateway.proc is None:
+            _check_submitted_master(spark.master, gateway)
+        else:
+            resources.callback(_stop_jvm, gateway)
         return SparkSession(SparkContext(conf=conf, gateway=gateway)), gateway
+    except UserError:
+        raise
     except Exception as error:
         aside.seek(0)
         output = aside.read(1 << 16).decode(errors="replace")
         raise translate_start_error(f"Spark does not start with master {spark.master}", error, output=output) from error
+
+
+def _check_submitted_master(master: str, gateway: Any) -> None:
+    submitted = gateway.jvm.System.getProperty("spark.master")
+    if submitted != master:
+        raise UserError(
+            f"spark-submit runs this command with master {submitted}, and spec.spark.master is {master}",
+            hint=f"Write master: {submitted} under spec.spark in reconciler.yaml, or pass --master '{master}'.",
+        )
 
 
 def _is_local(spark: SparkSpec) -> bool:

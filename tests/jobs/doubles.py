@@ -226,6 +226,18 @@ class LostTask(Mishap):
 
 
 @dataclass(frozen=True)
+class LostExecutor(Mishap):
+    """The first task kills the JVM of its executor."""
+
+    def befall(self) -> None:
+        if not self.has_begun.exists() and self._is_first(str(Path.cwd())):
+            # The task is a fork of PySpark's daemon, which the JVM has started.
+            executor = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+            self.is_over.touch()
+            os.kill(executor, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
 class LostWorker(Mishap):
     """All tasks wait until a test has killed the worker of the first one. Those of the dead worker go on unseen."""
 

@@ -265,5 +265,6 @@ def test_a_package_whose_files_are_of_1970_is_sent_too(tmp_path: Path) -> None:
 def test_a_server_that_does_not_answer_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"sc://127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(UserError, match=f"no Spark Connect server answers at {url}: Connection refused"):
-        check_ready(SparkSpec(remote=url), environ={})
+    for parameters in ("", "/;token=secret"):
+        with pytest.raises(UserError, match=f"no Spark Connect server answers at {url}: Connection refused"):
+            check_ready(SparkSpec(remote=f"{url}{parameters}"), environ={})
