@@ -150,11 +150,12 @@ def test_a_login_that_is_refused_is_told_once_by_its_reference(typed: Typed, log
 
 
 def test_a_refused_login_to_the_source_of_a_failed_over_mirror_is_an_error(typed: Typed) -> None:
-    desk = typed.desk
-    desk.apply(topic(ORDERS), desk.mirror({ORDERS: "mirroring"}))
-    desk.apply(topic(ORDERS), desk.mirror({ORDERS: "failed-over"}))
+    desk, name = typed.desk, "refused-after-failover"
+    desk.link = f"{name}-link"
+    desk.apply(topic(name), desk.mirror({name: "mirroring"}))
+    desk.apply(topic(name), desk.mirror({name: "failed-over"}))
     del desk.servers["west"].keys[desk.servers["west"].key]
-    code, shown = typed.plan(topic(ORDERS, 2), desk.mirror({ORDERS: "failed-over"}))
+    code, shown = typed.plan(topic(name, 2), desk.mirror({name: "failed-over"}))
     assert (code, LOGINS["a wrong key"][1] in shown, "--exclude '*/west/*'" in shown) == (1, True, True), shown
 
 
