@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 130_983,  # Logins by accounts and Kerberos, topic trim, clusters that hang, spark-submit.
-    "lines of the tests": 135_578,
+    "lines of the tests": 135_579,
     "actions made outside planning": 0,
     "methods of platforms": 59,
     "methods of platforms by jobs": 53,
