@@ -158,7 +158,7 @@ def _format_resource(resource: OrderedResource, action: Action | None, done: str
     elif isinstance(action, Transition | Update):
         from reconciler.cli.text.action_words import format_headline, list_headlines
 
-        is_trim = isinstance(action, Update) and bool(action.start_offsets)
+        is_trim = isinstance(action, Update) and action.is_trim
         first, *more = list_headlines(action) if is_trim else [format_headline(action)]
         yield make_line(Span("✓ ", Tone.ADD), name, f"  {first}")
         yield from (make_line(" " * (len(address) + 4), text) for text in more)

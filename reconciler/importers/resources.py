@@ -325,11 +325,7 @@ def _add_cluster(imported: ImportedCluster, target: TargetCluster, mark: str, co
         connection["security"] = name_secrets(imported.security, mark)
     if target.separator != FLAT_SEPARATOR:
         connection["namespaceSeparator"] = target.separator
-    spec = {
-        "provider": target.provider,
-        "clusterId": imported.cluster_id,
-        target.provider: connection,
-    }
+    spec = {"provider": target.provider, "clusterId": imported.cluster_id, target.provider: connection}
     content = {"metadata": {"name": target.name}, "spec": spec}
     try:
         composed.clusters[target.name] = Cluster.model_validate(content)

@@ -86,19 +86,16 @@ _CONNECT_TIMEOUT_S: Final = 10
 
 def check_spark_connect_server(url: str) -> None:
     """Reject a Spark Connect server that does not answer; Spark's client would retry for minutes."""
-    host, port = parse_spark_connect_address(url)
+    shown, (host, port) = _hide_parameters(url), parse_spark_connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         hint = "Start it, or correct spec.spark.remote in reconciler.yaml."
-        raise UserError(
-            f"no Spark Connect server answers at {_hide_parameters(url)}: {error.strerror or error}", hint=hint
-        ) from error
+        raise UserError(f"no Spark Connect server answers at {shown}: {error.strerror or error}", hint=hint) from error
     if importlib.util.find_spec("grpc") is None:
         hint = "Install it: pip install 'stream-reconciler[connect]'."
         raise MissingSparkError(
-            f"Data jobs run through Spark Connect at {_hide_parameters(url)}, and its client is not installed",
-            hint=hint,
+            f"Data jobs run through Spark Connect at {shown}, and its client is not installed", hint=hint
         )
 
 

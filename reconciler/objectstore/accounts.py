@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from reconciler.errors import NotAuthorizedError, RetryableError, UserError, find_root_cause
@@ -20,8 +21,6 @@ from reconciler.runtime.text import to_one_line
 
 _SESSION_NAME: Final = "reconciler"
 _STS_REGIONS: Final = {"aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
-_BUSY_STATUS: Final = 429
-_SERVER_ERROR: Final = 500
 
 
 def load_aws_credentials(account: Account | None, region: str | None = None) -> Any:
@@ -73,7 +72,7 @@ class _RoleSession:
             return self._fetcher.fetch_credentials()
         except ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            if status == _BUSY_STATUS or status >= _SERVER_ERROR:
+            if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
             details = error.response.get("Error", {})
             reason = to_one_line(f"{details.get('Message', '')} ({details.get('Code', status)})")

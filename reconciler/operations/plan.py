@@ -38,7 +38,7 @@ from reconciler.operations.steps.recorded import (
     read_recorded_state,
     warn_of_outdated,
 )
-from reconciler.operations.steps.workspace import Work, build_selection, open_work
+from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import count_required_approvals
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
 
 
-_Check: TypeAlias = Callable[[str], bool]
+_ClusterCheck: TypeAlias = Callable[[str], bool]
 
 
-def _is_any(_cluster: str) -> bool:
+def _accept_any(_cluster: str) -> bool:
     return True
 
 
@@ -78,12 +78,9 @@ class PlanDecision:
 
 
 def plan_against_snapshot(
-    work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None, can_leave_out: _Check = _is_any
+    work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None, can_leave_out: _ClusterCheck = _accept_any
 ) -> PlanDecision:
-    """Observe clusters and plan against `snapshot`, read under the lease.
-
-    Clusters that do not answer are left out if `can_leave_out` accepts them.
-    """
+    """Observe clusters and plan against `snapshot`, read under the lease. `can_leave_out` accepts silent clusters."""
     with pause_garbage_collection():
         return _observe_and_plan(work, RecordedState(snapshot), wanted or PlanOptions(), can_leave_out)
 
@@ -103,7 +100,7 @@ def plan_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision
 
 
 def _observe_and_plan(
-    work: Work, remembered: RecordedState, wanted: PlanOptions, can_leave_out: _Check = _is_any
+    work: Work, remembered: RecordedState, wanted: PlanOptions, can_leave_out: _ClusterCheck = _accept_any
 ) -> PlanDecision:
     snapshot, limits = remembered.snapshot, work.loaded.workspace.spec.clusters
 
@@ -176,9 +173,7 @@ def _build_plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClust
         now_ms=invocation.now_ms(),
         guards=work.guards,
         spark=workspace.spec.spark,
-        selection=replace(
-            build_selection(invocation, work.completed_select, work.loaded), left_out=frozenset(work.unread)
-        ),
+        selection=work.build_selection(),
         me=work.make_owner(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         source=PlanSource(

@@ -232,10 +232,7 @@ class Create(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update(_Step):
-    """Change fields in place. Providers apply only `changes`. A change with `after=None` resets the key.
-
-    A trim, which deletes a topic's records below new first offsets, changes only `START_OFFSETS`.
-    """
+    """Change fields in place. Providers apply only `changes`. A change with `after=None` resets the key."""
 
     before: Resource
     after: Resource
@@ -243,7 +240,7 @@ class Update(_Step):
 
     @property
     def start_offsets(self) -> dict[int, int]:
-        """New first offsets by partition, if the action trims a topic."""
+        """New first offsets of a trim, by partition."""
         return {
             int(change.path.removeprefix(START_OFFSETS)): change.after
             for change in self.changes
@@ -251,9 +248,14 @@ class Update(_Step):
         }
 
     @property
+    def is_trim(self) -> bool:
+        """Whether it only deletes a topic's first records: all paths have `START_OFFSETS`."""
+        return self.changes != () and self.changes[0].path.startswith(START_OFFSETS)
+
+    @property
     def verb(self) -> str:
         """First part of the action's id, before the address."""
-        return "trim" if self.start_offsets else "update"
+        return "trim" if self.is_trim else "update"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

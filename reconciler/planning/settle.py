@@ -113,7 +113,7 @@ def _settle_create(action: Create, current: Observed | None, catalog: Mapping[st
 def _settle_update(action: Update, current: Observed | None, catalog: Mapping[str, ConfigKey]) -> Settlement:
     if current is None:
         return Settlement("conflict")
-    if action.start_offsets:
+    if action.is_trim:
         return Settlement("absent")  # Deleting the same records again changes nothing.
     have = list_fields(current.resource)
     sides = {_find_matching_side(change, have.get(change.path), catalog) for change in action.changes}

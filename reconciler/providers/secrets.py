@@ -149,7 +149,7 @@ def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge
         patience,
         None if key is None or secret_key is None else Credentials(key.text, secret_key),
         cloud,
-        _check_trust_file(_find_property(properties, TRUST_FILE), edge.folder),
+        check_readable(_find_property(properties, TRUST_FILE), edge.folder, what=f"{TRUST_FILE}: the certificates in"),
     )
 
 
@@ -158,7 +158,8 @@ def _find_property(properties: Mapping[str, str], name: str) -> str | None:
     return None if value == DEFAULT else value
 
 
-def _check_trust_file(name: str | None, folder: Path) -> str | None:
+def check_readable(name: str | None, folder: Path, *, what: str) -> str | None:
+    """Return the path of a readable file; `None` without a name."""
     if name is None:
         return None
     path = folder / name
@@ -166,7 +167,7 @@ def _check_trust_file(name: str | None, folder: Path) -> str | None:
         with path.open("rb"):
             return str(path)
     except OSError as error:
-        message = f"{TRUST_FILE}: the certificates in {path} cannot be read: {error.strerror or error}"
+        message = f"{what} {path} cannot be read: {error.strerror or error}"
         raise UserError(message, hint="Correct the path, or its permissions.") from error
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from reconciler.objectstore.settings import Credentials
+from tests.servers.tokenendpoint import LocalServer
 
 ROLE: Final = "arn:aws:iam::111122223333:role/topics"
 EXTERNAL_ID: Final = "west-7"
@@ -26,7 +25,7 @@ OWN_TOKEN: Final = "token-of-the-machine"  # noqa: S105 - of a test
 _FORM: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class AccountServer:
+class AccountServer(LocalServer):
     """Answers as STS and as Google's and Azure's token servers; `requests` holds path and fields of each request."""
 
     def __init__(self, life_seconds: float = 3600) -> None:
@@ -38,27 +37,11 @@ class AccountServer:
         """Tokens in requests for objects, of which there are none here."""
         self.tokens: list[str] = []
         """Tokens issued by Google and Azure."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._build_handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(self._build_handler())
 
     def count(self, path: str) -> int:
         """Return the number of requests whose path ends so."""
         return sum(requested.endswith(path) for requested, _ in self.requests)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def answer(self, path: str, fields: dict[str, str], authorization: str) -> tuple[int, str]:
         if fields.get("Action") == "AssumeRole":

@@ -57,6 +57,10 @@ class Realm:
         """Put a ticket into the cache of the machine."""
         _run(["kinit", "-l", life, "-k", "-t", str(self.keytab), PRINCIPAL], self.environ)
 
+    def has_ticket(self) -> bool:
+        """Return whether the cache of the machine has a ticket that is valid."""
+        return subprocess.run(["klist", "-s"], env=self.environ, check=False).returncode == 0
+
     def count_tickets(self) -> int:
         """Return the number of tickets that the KDC has granted to the principal at logins."""
         log = (self.folder / "kdc.log").read_text()

@@ -16,19 +16,16 @@ SECRET: Final = "s3cret/with+signs"  # noqa: S105 - of a test
 _LIFE_SECONDS: Final = 300
 
 
-class TokenEndpoint:
-    """Answers at `url`; `asked` has the forms that came."""
+class LocalServer:
+    """An HTTP server on a port of its own, in a thread."""
 
-    def __init__(self) -> None:
-        self.asked: list[dict[str, list[str]]] = []
-        self.fails_with: int | None = None
-        self.moved_to: str | None = None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/token"
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -40,6 +37,20 @@ class TokenEndpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class TokenEndpoint(LocalServer):
+    """Answers at `url`; `asked` has the forms that came."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, list[str]]] = []
+        self.fails_with: int | None = None
+        self.moved_to: str | None = None
+        super().__init__(self._handler())
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}/token"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         endpoint = self

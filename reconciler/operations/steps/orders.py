@@ -545,12 +545,16 @@ def _read_positions(site: Site, topic: Address, observed: Inventory) -> TopicRea
     groups = None
     with suppress(ReconcilerError):
         groups = require_groups(provider).list_for_topic(full_name)
-    committed = groups and {
-        group.name: {
-            at.partition: at.committed for at in group.offsets if at.topic == full_name and at.committed is not None
+    committed = (
+        None
+        if groups is None
+        else {
+            group.name: {
+                at.partition: at.committed for at in group.offsets if at.topic == full_name and at.committed is not None
+            }
+            for group in groups
         }
-        for group in groups
-    }
+    )
     mirrors = [
         address
         for address, seen in sorted(observed.items())
@@ -560,7 +564,7 @@ def _read_positions(site: Site, topic: Address, observed: Inventory) -> TopicRea
     ]
     return TopicReaders(
         {number: (at.start, at.stable) for number, at in bounds.items()},
-        None if groups is None else committed or {},
+        committed,
         {mirror: _read_copied_offsets(site, mirror) for mirror in mirrors},
     )
 
@@ -747,7 +751,7 @@ def _find_added_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tup
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)
         is_other = isinstance(action, Transition) and isinstance(before, Transition) and before.after != action.after
-        is_trim = isinstance(action, Update) and bool(action.start_offsets)
+        is_trim = isinstance(action, Update) and action.is_trim
         if isinstance(action, Update) and action.risk is Risk.DATA_LOSS and not is_trim:
             if before is None or before.risk is not Risk.DATA_LOSS:
                 message = f"{action.address} has received records that would be lost"

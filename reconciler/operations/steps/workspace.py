@@ -59,22 +59,6 @@ _ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
 _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 
-def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorkspace) -> Selection:
-    """Return the selection for planning."""
-    changed: tuple[str, ...] | None = None
-    if select.changed_since is not None:
-        changed = tuple(sorted(invocation.changed_files(loaded.folder, loaded.outside_paths, select.changed_since)))
-        if any(map(loaded.may_affect_all, changed)):
-            changed = _find_affected_files(invocation, select, loaded, changed)
-    return Selection(
-        targets=select.targets,
-        excludes=select.excludes,
-        labels=tuple(split_pair("-l", text) for text in select.labels),
-        changed_files=changed,
-        allow=tuple(check_allowance(text) for text in select.allow),
-    )
-
-
 def _find_affected_files(
     invocation: Invocation, select: Select, loaded: LoadedWorkspace, changed: Iterable[str]
 ) -> tuple[str, ...] | None:
@@ -243,6 +227,29 @@ class Work(Site):
     def completed_select(self) -> Select:
         """The selection, without the clusters that did not answer."""
         return replace(self.select, excludes=(*self.select.excludes, *map(build_exclude_pattern, sorted(self.unread))))
+
+    def build_selection(self) -> Selection:
+        """Return the selection for planning."""
+        select = self.completed_select
+        return Selection(
+            targets=select.targets,
+            excludes=select.excludes,
+            labels=tuple(split_pair("-l", text) for text in select.labels),
+            changed_files=self._changed_files,
+            left_out=frozenset(self.unread),
+            allow=tuple(check_allowance(text) for text in select.allow),
+        )
+
+    @cached_property
+    def _changed_files(self) -> tuple[str, ...] | None:
+        """Manifests that `--changed-since` selects; `None` for all. Reads git."""
+        if self.select.changed_since is None:
+            return None
+        loaded, revision = self.loaded, self.select.changed_since
+        changed = tuple(sorted(self.invocation.changed_files(loaded.folder, loaded.outside_paths, revision)))
+        if any(map(loaded.may_affect_all, changed)):
+            return _find_affected_files(self.invocation, self.select, loaded, changed)
+        return changed
 
     @cached_property
     def trust(self) -> Trust:

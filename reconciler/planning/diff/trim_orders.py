@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.planning.actions import START_OFFSETS, Block, Change, Estimate, Reason, Risk, Update
 from reconciler.planning.diff.converge import GOING, compute_precondition
-from reconciler.planning.diff.retention_loss import CLEANUP
+from reconciler.planning.diff.retention_loss import RetentionRule
 from reconciler.planning.diff.topic_orders import ENABLED, compute_topic_configs, explain_unknown_topic, find_followers
 from reconciler.planning.orders import TrimTopicOrder
 from reconciler.planning.situation import STOPPED, as_mirror, as_topic
@@ -72,7 +72,7 @@ def trim_topic(order: TrimTopicOrder, situation: Situation, decision: Decision) 
 
 def guard_trim(action: Action, situation: Situation) -> Block | None:
     """Block a trim, and name the mirrors that have not copied the records."""
-    if not isinstance(action, Update) or not action.start_offsets:
+    if not isinstance(action, Update) or not action.is_trim:
         return None
     offsets, partitions = pluralize(_count_offsets(action, {}), "offset"), pluralize(len(action.changes), "partition")
     message = f"{offsets} of {partitions} would be deleted, and nothing brings their records back"
@@ -101,10 +101,9 @@ def _refuse(address: Address, seen: Observed, situation: Situation) -> tuple[str
     if isinstance(seen.resource, Topic) and seen.resource.spec.read_replica_of is not None:
         return f"{address} is a read replica: its records belong to its source", "Trim its source."
     cluster = situation.find_capabilities(cluster_of(address) or "")
-    known = cluster.configs.get(CLEANUP)
-    fallback = cluster.defaults.get(CLEANUP, (known.default if known is not None else None) or "delete")
-    policy, _ = compute_topic_configs(address, seen, situation).get(CLEANUP, (fallback, ""))
-    if {word.strip() for word in policy.split(",")} == {"compact"}:
+    configs = {key: value for key, (value, _) in compute_topic_configs(address, seen, situation).items()}
+    retention = RetentionRule.read(configs.get, cluster.configs, cluster.defaults)
+    if retention.compacts and not retention.deletes:
         message = f"{address} has cleanup.policy=compact: only a topic whose policy has delete can be trimmed"
         return message, "Write a record without a value for each key to delete, and let compaction remove them."
     return situation.explain_foreign_owner(address)

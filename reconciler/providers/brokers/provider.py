@@ -408,7 +408,7 @@ class BrokersProvider(ABC):
             match action:
                 case Update(after=Cluster()):
                     yield self._change_cluster(action, may_go_on)
-                case Update() if action.start_offsets:
+                case Update(is_trim=True):
                     yield self._trim_topic(action, may_go_on)
                 case _:
                     rest.append(action)
@@ -439,7 +439,7 @@ class BrokersProvider(ABC):
         try:
             may_go_on()
             trim_topic(self._client, name, action.start_offsets)
-        except (NotAuthorizedError, NotFoundError, StalePlanError, UserError) as error:
+        except UserError as error:
             return FailedAction(action.id, error)
         return CompletedAction(action.id)
 

@@ -27,7 +27,7 @@ from reconciler.errors import (
     find_root_cause,
 )
 from reconciler.objectstore.accounts import AzureTokens, CloudToken, GoogleTokens, load_aws_credentials
-from reconciler.providers.secrets import Secret, build_account, resolve_secret
+from reconciler.providers.secrets import Secret, build_account, check_readable, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.runtime.retry import RateLimit
 from reconciler.runtime.text import to_one_line
@@ -259,12 +259,13 @@ def _build_admin_login(connection: BrokersConnection, security: SecuritySpec, ed
     if security.mechanism is None:
         return {}
     if security.mechanism == MSK:
-        return {
-            "sasl_mechanism": MSK,
-            "tokens": MskTokenSource(connection.region() or "", _find_account(security)),
-        }
+        return {"sasl_mechanism": MSK, "tokens": MskTokenSource(connection.region() or "", _find_account(security))}
     if security.mechanism == KERBEROS:
-        login = KerberosLogin(security.username, _find_keytab(security, edge, where), security.service_name)
+        login = KerberosLogin(
+            security.username,
+            check_readable(security.keytab, edge.folder, what=f"{where}.keytab:"),
+            security.service_name,
+        )
         return {"sasl_mechanism": KERBEROS, "sasl_plain_username": security.username, "tickets": login}
     if security.mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": "OAUTHBEARER", "tokens": _build_token_source(security, edge, where)}
@@ -298,7 +299,7 @@ def _build_record_login(
             _CALLBACK: MskTokenSource(connection.region() or "", _find_account(security)),
         }
     if security.mechanism == KERBEROS:
-        keytab = _find_keytab(security, edge, where)
+        keytab = check_readable(security.keytab, edge.folder, what=f"{where}.keytab:")
         kerberos = {
             "principal": security.username,
             "service.name": security.service_name,
@@ -327,18 +328,6 @@ def _build_record_login(
     }
     present = {name: value for name, value in options.items() if value is not None}
     return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **present}
-
-
-def _find_keytab(security: SecuritySpec, edge: Edge, where: str) -> str | None:
-    if security.keytab is None:
-        return None
-    path = edge.folder / security.keytab
-    try:
-        with path.open("rb"):
-            return str(path)
-    except OSError as error:
-        message = f"{where}.keytab: {path} cannot be read: {error.strerror or error}"
-        raise UserError(message, hint="Check the path and its permissions.") from error
 
 
 def _read_system_certificates() -> str:

@@ -312,7 +312,7 @@ class EmbeddedProvider:
                 case Create(after=Cluster()) | Update(after=Cluster()):
                     may_go_on()
                     yield self._change_cluster(action, may_go_on)
-                case Update() if action.start_offsets:
+                case Update(is_trim=True):
                     yield self._trim_topic(action, may_go_on)
                 case _:
                     rest.append(action)
