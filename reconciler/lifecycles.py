@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from reconciler.errors import UserError
+from reconciler.runtime.dataclass import dataclass
 
 State = TypeVar("State", bound=StrEnum)
 

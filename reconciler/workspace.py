@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from reconciler.errors import DriftError
 from reconciler.operations.steps.invocation import Invocation, Select, find_workspace_folder, format_finding, load_files
 from reconciler.planning.plan_rows import format_done_counts, format_totals
 from reconciler.process import build_invocation
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event

@@ -7,7 +7,6 @@ import heapq
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 from zlib import crc32
@@ -37,6 +36,7 @@ from reconciler.planning.actions import Action, Adopt, ControlAction, Create, De
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.record import apply_record_changes, record_action, record_refusal
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, Provider
+from reconciler.runtime.dataclass import dataclass
 from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Entry, Intent, Journal
 
 if TYPE_CHECKING:

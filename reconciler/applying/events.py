@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import build_plan_document
 from reconciler.resources.address import Address
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.state.journal import ActionSkipped, RunEnding, StateAdvance
 
 if TYPE_CHECKING:

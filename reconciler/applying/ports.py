@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from reconciler.applying.events import NO_EXECUTION, Event, JobExecution, Progress
@@ -12,6 +11,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider
 from reconciler.resources.inventory import Record
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.effects import Effects
 from reconciler.runtime.retry import skip_check
 from reconciler.state.journal import Entry

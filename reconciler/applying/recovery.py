@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -29,6 +28,7 @@ from reconciler.planning.actions import Action, ControlAction, Transition
 from reconciler.planning.settle import Settlement, list_settled_addresses, settle_action
 from reconciler.providers.protocol import FailedAction, Outcome, Scope
 from reconciler.resources.address import Address, cluster_address, kind_of
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import end_sentence, list_first
 from reconciler.state.journal import (
     ActionEnded,

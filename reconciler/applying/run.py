@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from reconciler.applying.engine import Engine, RunLease, RunResult, may_still_happen
@@ -22,6 +21,7 @@ from reconciler.errors import (
 )
 from reconciler.planning.record import apply_record_changes, record_action, record_refusal
 from reconciler.planning.saved_plan import encode_action
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import end_sentence, list_first, shorten_run_id
 from reconciler.state.journal import (
     ActionEnded,

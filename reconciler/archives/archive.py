@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.cluster_metadata import build_location_key, read_stored_groups
@@ -59,6 +58,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.objectstore.register import create_mark
 from reconciler.resources.configs import EMBEDDED_CONFIGS, canonicalize_value
 from reconciler.resources.tiering_policy import RETAIN, Targets
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ and committed group offsets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final
 
 from reconciler.archives.keys import CLUSTER_METADATA, build_metadata_key, parse_metadata_cluster
@@ -16,6 +16,7 @@ from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot
+from reconciler.runtime.dataclass import dataclass, field
 
 Json = dict[str, Any]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconciler.objectstore.base import check_numbers, check_shape, check_texts
 from reconciler.records.log import Digest, OffsetRange
+from reconciler.runtime.dataclass import dataclass, replace
 
 Json = dict[str, Any]
 

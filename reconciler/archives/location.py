@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from reconciler.errors import UserError
 from reconciler.lifecycles import TieringState
 from reconciler.resources.tiering_policy import Targets
+from reconciler.runtime.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

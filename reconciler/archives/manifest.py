@@ -7,7 +7,6 @@ records). Objects are stored before a swap references them, and deleted after a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
@@ -19,6 +18,7 @@ from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.archives.pages import encode_entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

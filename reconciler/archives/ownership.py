@@ -7,7 +7,7 @@ next epoch, so only one of two clusters succeeds. The claim is the migration's m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot
 from reconciler.resources.mount import explain_release
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

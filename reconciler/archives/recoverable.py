@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import (
@@ -25,6 +24,7 @@ from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifes
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name
 from reconciler.resources.mount import RecoverableTopic
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef

@@ -6,7 +6,6 @@ It is written before the first upload, and updated from the catalog. An older `s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.keys import build_topic_manifest_key
@@ -15,6 +14,7 @@ from reconciler.archives.manifest import ownership_lost_error
 from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore

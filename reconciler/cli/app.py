@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,6 +11,7 @@ from typer import TyperException
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import find_similar
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TextIO, cast
 
 from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.lines import Line, Tone, to_plain_text
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_commands
 
 if TYPE_CHECKING:

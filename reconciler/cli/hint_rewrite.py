@@ -9,10 +9,10 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from reconciler.cli.text.lines import Line, Span
+from reconciler.runtime.dataclass import dataclass
 
 _COMMAND: Final = re.compile(
     r"(?P<command>\breconciler (?:apply|plan|drift|destroy|run|verify|show|export"

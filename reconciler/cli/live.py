@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, assert_never
 
 from rich.console import Console
@@ -36,6 +35,7 @@ from reconciler.cli.text.runs_text import (
     format_partitions_done,
     format_run_event,
 )
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import (
     escape_invisible,
     format_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
@@ -18,6 +18,7 @@ from reconciler.cli.hint_rewrite import TypedOptions, remember_typed_options
 from reconciler.cli.text.lines import make_line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_non_utf8
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final, Literal, assert_never
 
 from reconciler.applying.events import (
@@ -27,6 +27,7 @@ from reconciler.cli.console import detect_pipeline, open_stderr, open_stdout
 from reconciler.cli.environment import is_log_enabled, log_event
 from reconciler.cli.text.lines import Line, Span, Tone, make_line
 from reconciler.cli.text.runs_text import FailureFormatter, format_action_done, format_progress, format_run_event
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import format_bytes, format_count, format_elapsed, pluralize
 
 _TERMINAL_S: Final = 0.1

@@ -6,7 +6,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
@@ -19,6 +18,7 @@ from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import ListFormat, OutputFormat
 from reconciler.cli.text.lines import Span, Tone, make_line
 from reconciler.errors import ReconcilerError, UsageError
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_invisible, find_similar, format_suggestion, pluralize, to_one_line
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, assert_never
 
@@ -36,6 +35,7 @@ from reconciler.cli.present import (
 )
 from reconciler.cli.text.lines import Line, Span, Tone, cut_text, make_line, to_plain_text
 from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import escape_invisible, escape_json, format_elapsed
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.cli import signals
 from reconciler.cli.options import FileOptions, WorkspaceOptions, parse_seconds
 from reconciler.cli.show import confirm_effects
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import ClusterMigration, MigrationVerb

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from reconciler.embedded.catalog.tables import Catalog, Draft, check_not_replica
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, parse_rule, to_rule_fields
 from reconciler.resources.address import list_levels, split_name
+from reconciler.runtime.dataclass import dataclass, replace
 
 
 class Operation(StrEnum):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.acl import Kind, Operation, Permissions, find_visible_topic
 from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reconciler.archives.topic_manifest import CommittedOffset
@@ -22,6 +21,7 @@ from reconciler.embedded.segments.groups import (
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore.register import create_mark
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult, GroupPosition
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

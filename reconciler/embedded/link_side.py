@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -51,6 +50,7 @@ from reconciler.resources.mirrors import (
     match_auto_created,
     plan_access_rule_changes,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:

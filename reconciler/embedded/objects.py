@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -14,6 +13,7 @@ from reconciler.archives.objects import damaged_error, parse_object
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.register import create_object, is_truncated_json
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.effects import build_process_id, read_host_name
 
 _NAME: Final = "reconciler.cluster"

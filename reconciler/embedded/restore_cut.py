@@ -11,7 +11,6 @@ log is checked again afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.archives.entries import Entry, PageRef
@@ -30,6 +29,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.register import create_mark
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import TruncatedPartition
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ import orjson
 
 from reconciler.errors import UsageError, UserError
 from reconciler.forges.protocol import Forge, ForgeSettings, Kind
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import list_first
 
 # ruff: noqa: PLC0415 - a pipeline has one forge

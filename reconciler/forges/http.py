@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
@@ -25,6 +24,7 @@ from reconciler.errors import (
     UserError,
     find_root_cause,
 )
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.effects import log_debug
 from reconciler.runtime.https import is_success, make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries, pause

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.forges.protocol import Kind

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple, get_args
 
@@ -29,6 +28,7 @@ from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR
 from reconciler.resources.configs import CATALOGS
 from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.kafka_configs import ConfigKey
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import list_choices
 
 

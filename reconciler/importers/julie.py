@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from reconciler.importers.base import (
     read_text,
 )
 from reconciler.manifests.files import build_label
+from reconciler.runtime.dataclass import dataclass
 
 _STORES: Final = {
     "status_topic": "connect-status",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -30,6 +29,7 @@ from reconciler.resources.kafka_configs import INTERNAL, TRANSIENT_CONFIGS, is_i
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.redpanda_configs import WIRE_NAMES
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
 _GONE: Final = {

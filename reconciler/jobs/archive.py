@@ -7,7 +7,6 @@ interrupted job continues at the ends of the manifests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
@@ -18,6 +17,7 @@ from reconciler.jobs.progress import Report, ignore_progress
 from reconciler.jobs.verify import LogSince, compare_logs
 from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.jobs.stage import Engine

@@ -6,7 +6,6 @@ A task that writes a file holds only the file's offsets. The driver publishes al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -31,6 +30,7 @@ from reconciler.jobs import stage
 from reconciler.jobs.progress import translate_job_error
 from reconciler.jobs.stage import Engine, EngineUse, StoredWork
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from reconciler.jobs.flows import Piece, iter_pieces
 from reconciler.records.log import Bounds, Digest, OffsetRange, TopicLog
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

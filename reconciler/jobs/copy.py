@@ -7,7 +7,6 @@ nothing twice. Flows share rounds, but an error ends only its flow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, cast
@@ -38,6 +37,7 @@ from reconciler.records.log import (
     TopicLog,
     TransactionalSink,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 # Each pass copies the next range of every partition, so all partitions advance.

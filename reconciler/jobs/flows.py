@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
@@ -19,6 +18,7 @@ from reconciler.records.log import (
     TransactionalSink,
     check_source_unchanged,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB

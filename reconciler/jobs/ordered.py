@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
@@ -33,6 +32,7 @@ from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.jobs.stage import Engine, Tasks, stopped_work_error
 from reconciler.records.hashes import compute_digest, compute_hashes
 from reconciler.records.log import MAX_OFFSET, Bounds, CompactingLog, Digest, OffsetRange, Spans, TopicLog
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     import numpy.typing as npt

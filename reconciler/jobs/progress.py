@@ -7,11 +7,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from reconciler import errors
 from reconciler.errors import ReconcilerError, RetryableError, UserError
+from reconciler.runtime.dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -24,6 +23,7 @@ from reconciler.jobs.progress import JobProgress, Report, ignore_progress, trans
 from reconciler.records.hashes import compute_key_partitions
 from reconciler.records.log import ObservedSource, OffsetRange, RekeySink, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

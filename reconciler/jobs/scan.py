@@ -7,7 +7,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from reconciler.errors import UserError
 from reconciler.jobs.flows import iter_pieces
 from reconciler.jobs.progress import shorten_worker_errors
 from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, SelectiveLog, TopicLog
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -37,6 +36,7 @@ from reconciler.jobs.scan import (
 )
 from reconciler.jobs.stream import HAS_LIMITS, TopicLogStream
 from reconciler.records.log import AppendSink, NumberedBatch, StagedAppend, TopicLog
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 try:

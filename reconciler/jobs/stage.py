@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from reconciler.errors import IncompleteError, MissingSparkError, ReconcilerErro
 from reconciler.jobs.flows import Budget, Costly, deal_to_tasks, iter_rounds
 from reconciler.jobs.progress import translate_job_error
 from reconciler.resources.workspace import IN_PROCESS_BELOW
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.effects import compute_elapsed_ms, log_debug, now
 from reconciler.runtime.text import format_bytes
 from reconciler.runtime.threads import read_monotonic_s

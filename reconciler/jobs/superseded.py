@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from reconciler.jobs.progress import translate_job_error
 from reconciler.jobs.stage import describe_stages
 from reconciler.records.hashes import compute_hashes
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass
 
 _COLUMNS: Final = (
     "side int, partition int, offset bigint, record struct<a: bigint, b: bigint>, key struct<a: bigint, b: bigint>, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from reconciler.jobs.ordered import explain_differences, read_compacted_bounds
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, TopicLog
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
@@ -22,6 +21,7 @@ from yaml.events import (
 
 from reconciler.manifests.positions import PARSER, ManifestError
 from reconciler.manifests.yaml_documents import parse_yaml
+from reconciler.runtime.dataclass import dataclass, field
 
 
 class TextPosition(NamedTuple):

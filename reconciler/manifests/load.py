@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +31,7 @@ from reconciler.manifests.references import check_links, check_mirrors, check_re
 from reconciler.manifests.yaml_documents import parse_yaml
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.resources.address import Address

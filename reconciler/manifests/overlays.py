@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -31,6 +30,7 @@ from reconciler.manifests.positions import (
 )
 from reconciler.manifests.yaml_documents import Document, parse_yaml
 from reconciler.resources.base import FieldProblem
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_choices
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")

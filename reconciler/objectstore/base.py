@@ -12,10 +12,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NewType, Protocol, TypeAlias
 
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
+from reconciler.runtime.dataclass import dataclass
 
 Version = NewType("Version", str)
 StoreOperation: TypeAlias = Literal["reach", "read", "write", "copy", "list", "delete"]

@@ -12,7 +12,6 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError
 from reconciler.objectstore.accounts import GoogleTokens
 from reconciler.objectstore.settings import BucketLocation, Secret, StoreSettings
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:

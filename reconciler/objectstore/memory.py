@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -21,6 +20,7 @@ from reconciler.objectstore.base import (
     reject_kms_key,
     verify_own_write,
 )
+from reconciler.runtime.dataclass import dataclass, field
 
 
 @dataclass(eq=False)

@@ -13,7 +13,6 @@ import codecs
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 import orjson
@@ -28,6 +27,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.base import ObjectStore, StoredObject, Version, check_shape, create_nonce
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.effects import log_debug
 from reconciler.runtime.retry import Backoff, Tries
 

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -30,6 +29,7 @@ from reconciler.objectstore.accounts import load_aws_credentials
 from reconciler.objectstore.base import StoreOperation
 from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import log_attempt
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import to_one_line
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +35,7 @@ from reconciler.objectstore.s3_client import (
 )
 from reconciler.objectstore.settings import BucketLocation, StoreSettings
 from reconciler.objectstore.swap import ConditionalWrite, WriteFailure, WriteOutcome
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

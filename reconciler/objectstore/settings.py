@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.objectstore.base import check_key
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import escape_non_utf8
 
 

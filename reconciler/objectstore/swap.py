@@ -11,12 +11,12 @@ gives the lease up 15 s before its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UnansweredError
 from reconciler.objectstore.base import StoredObject, Version, verify_own_write
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.retry import Backoff, Tries
 
 PATIENCE_SECONDS: Final = 3.0

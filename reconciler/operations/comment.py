@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import BlockedError, RetryableError, UnansweredError, UsageError, UserError
@@ -21,6 +20,7 @@ from reconciler.forges.protocol import (
     fit_comment,
     parse_marker,
 )
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import list_first, pluralize
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -31,6 +30,7 @@ from reconciler.planning.situation import find_taken_resources, is_mirroring
 from reconciler.providers.protocol import require_links
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, matches_pattern
 from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import list_first, pluralize, shorten_run_id, to_json_types
 from reconciler.state.lockfile import KEY, Lockfile
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -13,6 +12,7 @@ from reconciler.forges.owners import find_owners, find_repository_root
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
 from reconciler.operations.comment import is_same_text, update_or_create_newest
 from reconciler.operations.drift_patch import AcceptResult, build_patch
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.operations.drift import DriftResult

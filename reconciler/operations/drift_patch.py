@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
@@ -62,6 +61,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import OFF
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import list_first, to_json_types
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -34,6 +33,7 @@ from reconciler.resources.address import Address, cluster_address, full_name_of
 from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR, Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.tiering_policy import TieringPolicy
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation, Select

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.errors import UserError
@@ -17,6 +16,7 @@ from reconciler.resources.inventory import ClusterMetadata, Observed
 from reconciler.resources.mount import ClampedOffset, RecoverableTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 _ONLY_AT_CREATION: Final = "remote.recovery"
 _SHOWN_PARTITIONS: Final = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -55,6 +54,7 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:

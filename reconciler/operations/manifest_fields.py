@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +27,7 @@ from reconciler.resources.address import Address, kind_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.configs import canonicalize_value, explain_refused_value, format_value
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import to_json_types
 
 if TYPE_CHECKING:

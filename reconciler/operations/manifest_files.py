@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +35,7 @@ from reconciler.operations.steps.invocation import (
 )
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.checks.offline import check_offline
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import PlanFinding

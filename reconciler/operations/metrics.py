@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from reconciler.errors import ReconcilerError
@@ -25,6 +24,7 @@ from reconciler.resources.mirrors import (
     ObservedLink,
     ObservedMirror,
 )
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
@@ -48,6 +47,7 @@ from reconciler.planning.plan_rows import encode_plan
 from reconciler.planning.resolve.cluster_values import find_abandoned_sources
 from reconciler.planning.saved_plan import encode_saved_plan
 from reconciler.resources.address import Address
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event
@@ -30,6 +29,7 @@ from reconciler.providers.protocol import MaintenanceJobResult, MaintenancePorts
 from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches_pattern
 from reconciler.resources.mirrors import TASKS, ObservedMirror
 from reconciler.resources.owners import ResourceOwner, build_owner_key
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:

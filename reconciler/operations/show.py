@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -43,6 +42,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.owners import ResourceOwner, build_owner_key
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:

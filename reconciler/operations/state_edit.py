@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
@@ -24,6 +23,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Record, Recorded
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import shorten_run_id
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.diagnosis import read_state_files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,6 +23,7 @@ from reconciler.resources.address import Address, build_sort_key
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import DeclaredResource, Desired, Record, Recorded, Resource
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_snapshot_at, read_snapshot_runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
@@ -16,6 +15,7 @@ from reconciler.operations.steps.workspace import Site, get_address_provider, pa
 from reconciler.providers.protocol import require_job_links, require_links
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, ObservedLink, ObservedMirror
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import find_similar_spelling, format_suggestion, list_first, pluralize
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -12,6 +11,7 @@ from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirrors import OffsetStretch, count_offsets
 from reconciler.resources.owners import ResourceOwner
+from reconciler.runtime.dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

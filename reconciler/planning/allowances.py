@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, PlanFinding
 from reconciler.planning.plan_rows import find_kind_name
 from reconciler.planning.selection import is_partial_selection
 from reconciler.resources.address import Address, matches_pattern
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action

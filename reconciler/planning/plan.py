@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -12,6 +11,7 @@ from reconciler.planning.actions import Value
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.mount import StoredTopics
 from reconciler.resources.workspace import Guards, SparkSpec
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action

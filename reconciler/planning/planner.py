@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,6 +34,7 @@ from reconciler.planning.resolve.physical_names import rekey_observed
 from reconciler.planning.selection import build_selector, is_partial_selection
 from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import build_sort_key
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action

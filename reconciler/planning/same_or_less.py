@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
@@ -12,6 +11,7 @@ from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Up
 from reconciler.planning.plan_rows import build_result_json, collect_parameters, find_kind_name, list_changes
 from reconciler.planning.saved_plan import PLAN_AGAIN_HINT, build_version_error
 from reconciler.resources.address import Address
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import format_bytes, pluralize, to_json_types
 
 if TYPE_CHECKING:

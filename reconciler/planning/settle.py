@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from reconciler.lifecycles import LIFECYCLES, MIRROR, MOUNT, MirrorStatus, is_in_progress
@@ -14,6 +13,7 @@ from reconciler.planning.situation import as_topic, get_mounted_topic
 from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.owners import ResourceOwner, build_owner_key
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
 from types import MappingProxyType
@@ -27,6 +26,7 @@ from reconciler.errors import (
     UserError,
     find_root_cause,
 )
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.https import is_success, open_pool
 from reconciler.runtime.retry import Backoff, RateLimit, Tries
 from reconciler.runtime.text import explain_invalid_json, to_one_line

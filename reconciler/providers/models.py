@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +31,7 @@ from reconciler.resources.mirrors import (
     set_task_trouble,
     stamp_trouble,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.lifecycles import LinkStatus

@@ -7,7 +7,6 @@ conversion), `faults.py` (errors).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -16,6 +15,7 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address, matches_pattern
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.mount import MountableTopic, RecoverableTopic, Recoveries
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import MigrationState
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from reconciler.resources.cluster_properties import (
     TRUST_FILE,
 )
 from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE, canonicalize_value
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore

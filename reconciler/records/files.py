@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import PurePath
 from typing import BinaryIO, Final, Literal, assert_never, get_args
@@ -28,6 +27,7 @@ from reconciler.records.json_lines import (
     to_records,
 )
 from reconciler.records.schema import RECORD_SCHEMA
+from reconciler.runtime.dataclass import dataclass, replace
 
 _ROWS: Final = 1 << 14
 _BLOCK: Final = 1 << 24

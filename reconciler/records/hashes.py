@@ -6,7 +6,6 @@ Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` of Apache Kafka
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -19,6 +18,7 @@ import xxhash
 from reconciler.errors import UserError
 from reconciler.records.log import Digest
 from reconciler.records.schema import RECORD_SCHEMA
+from reconciler.runtime.dataclass import dataclass
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
@@ -29,6 +28,7 @@ from reconciler.records.schema import (
     encode_name_as_text,
     to_milliseconds,
 )
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_json, find_similar, format_suggestion
 
 TIMESTAMP_TYPES: Final = {"create": CREATE_TIME, "append": LOG_APPEND_TIME}

@@ -6,11 +6,11 @@ Logs and sinks are picklable; executors open them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
 from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, UNEXPECTED_TRUNCATION
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.effects import build_process_id
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from reconciler.resources.base import KEPT, Many, Model
+from reconciler.runtime.dataclass import dataclass
 
 
 def fold_case(value: object) -> object:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
+
+from reconciler.runtime.dataclass import dataclass
 
 READING_MS: Final = 24 * 60 * 60 * 1000
 """A group counts as reading for this time in ms after its last commit."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from reconciler.resources.base import LONG_MAX
+from reconciler.runtime.dataclass import dataclass, replace
 
 ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list", "enum", "string", "reference"]
 

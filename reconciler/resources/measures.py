@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -17,6 +16,7 @@ from reconciler.resources.mirrors import (
     Positions,
     find_agreed_end,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, SourceChangedError, StalePlanError, UserError
@@ -21,6 +21,7 @@ from reconciler.resources.mirror_link import (
     is_never_mirrored,
     is_never_synced,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final
 
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.mount import Mounting
+from reconciler.runtime.dataclass import dataclass, field
 
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@]*@")
 

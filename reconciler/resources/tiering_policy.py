@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -12,6 +11,7 @@ from reconciler.resources.acls import fold_case
 from reconciler.resources.address import Address
 from reconciler.resources.base import DurationMs, Flag, Model, NameOnly, SizeBytes
 from reconciler.resources.configs import STORAGE_MODE, format_value
+from reconciler.runtime.dataclass import dataclass, field
 
 
 class RetentionSpec(Model):

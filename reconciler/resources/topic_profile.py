@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from reconciler.runtime.dataclass import dataclass
 
 KEY_PREFIX: Final = 256
 """Maximum shown bytes of a key."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from dataclasses import dataclass
 from typing import Final, Self
+
+from reconciler.runtime.dataclass import dataclass
 
 _DOUBLINGS: Final = 60
 

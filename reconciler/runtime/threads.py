@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from reconciler.errors import StoppedError
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects

@@ -6,10 +6,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import LeaseError, MissingObjectError, NewerFormatError, RetryableError, UserError
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import shorten_run_id
 from reconciler.state.journal import journal_key, prove_outdated, read_open_run, read_run, run_key
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_owner, parse_lockfile

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
@@ -23,6 +23,7 @@ from reconciler.objectstore.base import ObjectStore, create_nonce
 from reconciler.objectstore.register import create_object, is_truncated_json
 from reconciler.planning.record import apply_record_changes, record_action, record_refusal
 from reconciler.planning.saved_plan import read_action
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.effects import Effects, log_debug
 from reconciler.runtime.retry import Backoff
 from reconciler.runtime.text import explain_invalid, explain_invalid_json

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.base import ObjectStore, create_nonce
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.effects import Effects, log_debug
 from reconciler.runtime.text import end_sentence, pluralize, shorten_run_id
 from reconciler.state.journal import RunFile, check_lockfile_current, read_run, retry_until_answered, write_run

@@ -6,7 +6,6 @@ the epochs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 import orjson
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from reconciler.errors import NewerFormatError, UserError
 from reconciler.objectstore.base import ObjectStore, StoredObject, Version, create_nonce
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import explain_invalid, explain_invalid_json
 
 KEY: Final = "lockfile.json"

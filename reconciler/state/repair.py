@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
 from reconciler.objectstore.base import ObjectStore, StoredObject, create_nonce
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import is_run_id, shorten_run_id
 from reconciler.state.diagnosis import RunTrace, StateFiles, choose_lineage, find_symptoms
 from reconciler.state.journal import (

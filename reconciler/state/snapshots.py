@@ -6,7 +6,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,6 +16,7 @@ from reconciler.resources.address import Address, build_sort_key
 from reconciler.resources.base import KEPT
 from reconciler.resources.inventory import RESOURCE, Ownership, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorTopic
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
 
 if TYPE_CHECKING:

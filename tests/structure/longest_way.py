@@ -23,6 +23,8 @@ from reconciler.cli.main import main
 from tests.servers.kafka import Kafka
 
 OURS: Final = str(Path(reconciler.__file__).parent) + "/"
+UNCOUNTED: Final = frozenset({"runtime.dataclass"})
+"""What every data class shares, as it would the standard library's."""
 TREE: Final = Path(reconciler.__file__).parent.parent
 
 WORKSPACE: Final = """\
@@ -78,7 +80,8 @@ class Way:
             return
         self._seen.add(code)
         module = _module_of(frame)
-        self.entered.setdefault(module, Entered(module, code.co_qualname, _caller_of(frame)))
+        if module not in UNCOUNTED:
+            self.entered.setdefault(module, Entered(module, code.co_qualname, _caller_of(frame)))
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from typer import Argument, Option
@@ -23,6 +22,7 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.present import print_result, raise_verdict
 from reconciler.errors import UsageError
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.planning.orders import RoleVerb

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 
 from reconciler.cli.text.lines import Tone
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_invisible, format_count
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ A dataclass without a form is printed with all fields. Keys omit the prefix `is_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,6 +15,7 @@ import orjson
 
 from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.errors import ReconcilerError
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import escape_json, escape_non_utf8
 
 if TYPE_CHECKING:

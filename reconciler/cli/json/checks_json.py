@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.hint_rewrite import add_typed_options
@@ -12,6 +11,7 @@ from reconciler.embedded.check.damage import CheckFinding, RepairResult
 from reconciler.operations.clusters.cluster_check import CheckedCluster
 from reconciler.operations.comment import CommentResult
 from reconciler.operations.drift import DriftItem, DriftResult
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from codecs import getincrementaldecoder
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from reconciler.cli.json.base import JsonForm, define_document
@@ -17,6 +16,7 @@ from reconciler.resources.inventory import FollowedSource, TopicShown
 from reconciler.resources.measures import PartitionStorage, RemoteUsage, TieringShown, TierUsage, TopicStorage
 from reconciler.resources.mount import Migration
 from reconciler.resources.topic_profile import Counts, KeyCounts, KeyProfile, PartitionProfile, Profile
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
 from reconciler.cli.json.base import JsonForm, define_document
@@ -14,6 +13,7 @@ from reconciler.operations.export_layout import OmittedResource
 from reconciler.operations.imports import ImportResult
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart
 from reconciler.resources.mount import RecoverableTopic
+from reconciler.runtime.dataclass import dataclass
 
 _PartName: TypeAlias = Literal["cluster", "namespaces", "topics", "links", "groups"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.cli.json.base import JsonForm, define_document
@@ -11,6 +10,7 @@ from reconciler.operations.show import Arrow, ExplainedResource, Picture, Resour
 from reconciler.planning.actions import Change
 from reconciler.planning.plan_rows import list_changes
 from reconciler.resources.inventory import Observed, Recorded
+from reconciler.runtime.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

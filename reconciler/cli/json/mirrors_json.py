@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.cli.json.base import JsonForm, define_document
@@ -12,6 +11,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.link_views import LinkList, LinkRow
 from reconciler.operations.mirrors.mirror_views import MirrorError, MirrorErrors, MirrorList, MirrorRow, PartitionLag
 from reconciler.resources.mirrors import Trouble
+from reconciler.runtime.dataclass import dataclass
 
 _TROUBLE: Final = JsonForm(Trouble, ("error_code=code", "error_message=message", "since_ms"))
 _MIRROR: Final = (

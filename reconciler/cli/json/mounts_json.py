@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.json.base import JsonForm, define_document
@@ -16,6 +15,7 @@ from reconciler.operations.clusters.mounts import (
 )
 from reconciler.resources.address import split_name
 from reconciler.resources.mount import Migrant
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_views import LinkList

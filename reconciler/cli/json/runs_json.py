@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from reconciler.applying.events import (
@@ -30,6 +29,7 @@ from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.operations.steps.orders import OrderedResource, OrderResult
 from reconciler.planning.actions import Block
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move
+from reconciler.runtime.dataclass import dataclass
 from reconciler.state.journal import StateAdvance
 
 

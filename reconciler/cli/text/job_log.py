@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import end_sentence, escape_invisible
 
 if TYPE_CHECKING:

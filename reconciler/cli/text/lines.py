@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_invisible
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import find_kind_name, format_totals
 from reconciler.resources.address import kind_of
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_invisible, format_count, pluralize
 
 if TYPE_CHECKING:

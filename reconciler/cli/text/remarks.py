@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -13,6 +12,7 @@ from reconciler.cli.text.action_words import format_headline, format_note, list_
 from reconciler.cli.text.sections import format_drift_change, format_waiting
 from reconciler.planning.actions import Action, Create, Reason, RunJob, is_dangerous
 from reconciler.planning.plan_rows import find_kind_name
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import escape_commands, escape_invisible
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final
 
 from reconciler.cli.text.action_words import choose_action_mark, format_note, list_headlines, name_action
@@ -22,6 +21,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import DriftFinding, Plan, PlanFinding, UnfinishedTransition
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.mount import MIGRATING
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import format_count, list_first
 
 _MAX_DEPENDENCIES: Final = 2

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -23,6 +22,7 @@ from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.effects import log_debug
 
 _LATER_FOLDERS: Final = (HEADS, GROUPS, PAGES)

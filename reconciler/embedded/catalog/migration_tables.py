@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from reconciler.archives.location import TopicLocation
@@ -32,6 +31,7 @@ from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, Tie
 from reconciler.resources.cluster_properties import ENABLED, read_property
 from reconciler.resources.mount import pin_configs
 from reconciler.resources.tiering_policy import RETAIN, read_switches
+from reconciler.runtime.dataclass import dataclass, replace
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
 LOGGER.addHandler(logging.NullHandler())  # Without a handler, Python prints warnings to standard error.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from reconciler.embedded.catalog.mirror_moves import convert_stopped_mirrors, find_mirror_link
 from reconciler.embedded.catalog.model import Json, TopicEntry
@@ -37,6 +36,7 @@ from reconciler.resources.mirrors import (
     check_unused,
     create_link_entry,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:

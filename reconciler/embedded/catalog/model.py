@@ -6,10 +6,10 @@ A missing JSON key means the default. New keys need a new format version, since 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconciler.resources.mirrors import MirrorEntry, Trouble
+from reconciler.runtime.dataclass import dataclass, field
 
 Json = dict[str, Any]
 

@@ -6,7 +6,6 @@ A commit holds the new entry of each changed key; `null` removes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from reconciler.embedded.catalog.model import (
@@ -23,6 +22,7 @@ from reconciler.errors import InvalidNamespaceError, NotFoundError, QuotaExceede
 from reconciler.resources.address import check_full_name, list_levels, split_name
 from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import find_similar, format_suggestion
 
 # Commits check quotas of topics and partitions; only planning checks quotas of bytes.

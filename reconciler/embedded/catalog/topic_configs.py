@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.embedded.catalog.model import RewriteEntry, TopicEntry
@@ -13,6 +12,7 @@ from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value, fit_value
 from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, check_own_configs, list_synced_configs
 from reconciler.resources.tiering_policy import CLUSTER, apply_layer
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.topic_manifest import MAX_PARTITIONS
@@ -43,6 +42,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.resources.address import check_namespace, list_levels, split_name
 from reconciler.resources.cluster_properties import CREATION_DEFAULTS
 from reconciler.resources.tiering_policy import SWITCHES
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.resources.mirrors import Trouble

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import CLUSTER
@@ -40,6 +39,7 @@ from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_he
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.errors import UserError
 from reconciler.objectstore.wrappers import DamageCheckStore
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import CallPool
 
 if TYPE_CHECKING:

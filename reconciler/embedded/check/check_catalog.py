@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from reconciler.archives.objects import MALFORMED
@@ -19,6 +18,7 @@ from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
 from reconciler.objectstore.base import ObjectStore
 from reconciler.resources.address import check_full_name, check_namespace, list_levels, split_name
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.check_partitions import TopicIndex

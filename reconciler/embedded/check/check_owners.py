@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import MOUNTABLE, build_mountable_key, is_mountable_key
@@ -23,6 +22,7 @@ from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import PRODUCERS, Head, changes_mirroring, read_head, replace_writer
 from reconciler.errors import UserError
 from reconciler.lifecycles import MigrationState
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

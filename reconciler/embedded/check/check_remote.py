@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
@@ -18,6 +18,7 @@ from reconciler.embedded.check.stored import ObjectIndex, index_objects_below
 from reconciler.embedded.tiered.remote_retention import must_truncate
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.segments.head import Head

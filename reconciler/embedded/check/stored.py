@@ -6,7 +6,6 @@ import threading
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -24,6 +23,7 @@ from reconciler.embedded.keys import (
     parse_page_key,
     parse_part_key,
 )
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:

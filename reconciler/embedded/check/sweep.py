@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -31,6 +30,7 @@ from reconciler.embedded.segments.head import Head, head_register, list_heads, p
 from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import RemoteTier, build_remote_tier
 from reconciler.errors import UserError
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import map_in_parallel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.archives.topic_manifest import CommittedOffset
@@ -16,6 +15,7 @@ from reconciler.embedded.segments.groups import Place
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange
 from reconciler.records.schema import decode_name, match_names
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

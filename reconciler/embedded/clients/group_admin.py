@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.topic_manifest import CommittedOffset
@@ -30,6 +29,7 @@ from reconciler.embedded.segments.head import read_bounds
 from reconciler.errors import NotFoundError, UserError
 from reconciler.objectstore.register import create_mark
 from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

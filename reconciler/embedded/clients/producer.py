@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -42,6 +41,7 @@ from reconciler.objectstore.register import create_mark
 from reconciler.records.hashes import RoundRobinPosition, split_by_partition
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.context import ClusterContext

@@ -6,12 +6,12 @@ A head stores each producer's epoch and last sequence number for 24 hours.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import LostRaceError, OutOfOrderSequenceError, ProducerFencedError, RetryableError
 from reconciler.objectstore.register import PATIENCE_S
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -56,6 +55,7 @@ from reconciler.errors import ProducerFencedError, UserError
 from reconciler.objectstore.register import create_mark
 from reconciler.records.hashes import RUN, RoundRobinPosition, compute_digest
 from reconciler.records.log import Digest, NumberedBatch, StagedAppend
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import run_in_parallel
 
 if TYPE_CHECKING:

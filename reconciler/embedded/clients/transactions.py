@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
 from reconciler.objectstore.base import ListedObject, ObjectStore, check_numbers, check_texts
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

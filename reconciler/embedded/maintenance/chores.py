@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from reconciler.archives.manifest import read_manifest
@@ -20,6 +19,7 @@ from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, write_r
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.upload import PartitionUpload, UploadBatch, upload_compacted_again
 from reconciler.errors import ReconcilerError
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -29,6 +28,7 @@ from reconciler.embedded.tiered.remote_tier import RemoteTier, check_has_uploade
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, read_property
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     import numpy.typing as npt

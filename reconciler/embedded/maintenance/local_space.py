@@ -6,7 +6,6 @@ The check runs every `retention_local_trim_interval`. It stores sizes, so only c
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.storage import check_storage_given
@@ -38,6 +37,7 @@ from reconciler.embedded.tiered.remote_retention import (
 from reconciler.embedded.tiered.remote_tier import build_remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import build_index_key
@@ -37,6 +36,7 @@ from reconciler.embedded.tiered.topic_deletion import for_each_head, iter_topic_
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry

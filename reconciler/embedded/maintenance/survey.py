@@ -13,7 +13,6 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -24,6 +23,7 @@ from reconciler.embedded.segments.head import Head, Partition, list_heads, read_
 from reconciler.embedded.segments.retention import CleanupPolicy, read_cleanup_policy
 from reconciler.errors import OwnershipLostError, ReconcilerError
 from reconciler.objectstore.base import check_shape
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -42,6 +41,7 @@ from reconciler.embedded.tiered.upload import (
 from reconciler.errors import OwnershipLostError, ReconcilerError
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.maintenance.survey import SurveyedPartition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -28,6 +27,7 @@ from reconciler.records.log import (
     StagedRecords,
     TopicLog,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

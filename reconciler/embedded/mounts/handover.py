@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import RetryableError, UserError
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

@@ -8,7 +8,6 @@ that begin at the manifests' ends. No record is copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.archives.location import TopicLocation
@@ -46,6 +45,7 @@ from reconciler.embedded.segments.groups import copy_offsets
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.lifecycles import MigrationState
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -38,6 +37,7 @@ from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles import BEFORE_EXECUTED, NEXT_VERBS, MigrationState
 from reconciler.objectstore.register import create_mark
 from reconciler.resources.base import format_duration
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.admin import Admin

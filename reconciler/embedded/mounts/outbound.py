@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.archives.entries import Entry
@@ -56,6 +55,7 @@ from reconciler.embedded.tiered.upload import find_compacted_end
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:

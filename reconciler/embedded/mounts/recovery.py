@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.cluster_metadata import build_location_key, read_stored_groups
@@ -31,6 +30,7 @@ from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.register import create_mark
 from reconciler.resources.address import split_name
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import list_first, pluralize
 from reconciler.runtime.threads import CallPool, Memo, run_in_parallel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from reconciler.embedded.catalog.topic_configs import CONFIGS, find_explicit_configs, find_topic_kms_key
 from reconciler.errors import UserError
 from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, encode_name_as_text
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:

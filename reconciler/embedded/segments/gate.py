@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +41,7 @@ from reconciler.embedded.segments.head import (
 from reconciler.embedded.segments.rewrites import AppendEncryption
 from reconciler.errors import UnansweredError, UserError
 from reconciler.objectstore.register import PATIENCE_S, Register, RegisterSnapshot, create_mark
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import PageRef

@@ -6,7 +6,6 @@ Offsets are keyed by topic id and partition, so they survive a rename. Offsets o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.archives.objects import decode_object
@@ -19,6 +18,7 @@ from reconciler.errors import BlockedError, NotFoundError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.records.log import MAX_OFFSET, Bounds
 from reconciler.resources.groups import READING_MS
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

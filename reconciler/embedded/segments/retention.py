@@ -6,7 +6,6 @@ One swap raises a head's start; then unreferenced parts and pages are deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.tiering_policy import read_switches
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef

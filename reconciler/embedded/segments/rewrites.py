@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.archives.entries import Entry, PageRef
@@ -15,6 +14,7 @@ from reconciler.embedded.catalog.tables import Catalog, Draft, map_names_by_id
 from reconciler.embedded.catalog.topic_configs import find_topic_kms_key
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.head import TAIL
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -36,6 +35,7 @@ from reconciler.embedded.tiered.cache_files import (
     write_cached_file,
 )
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.effects import log_debug
 
 if TYPE_CHECKING:

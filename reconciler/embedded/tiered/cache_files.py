@@ -17,7 +17,6 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
@@ -27,6 +26,7 @@ import xxhash
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.base import create_nonce
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass
 
 PIECE_BYTES: Final = 1 << 20
 _FOOTER: Final = struct.Struct("<Q8s")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.cluster_metadata import (
@@ -34,6 +33,7 @@ from reconciler.objectstore.base import ListedObject, ObjectStore
 from reconciler.objectstore.register import Register, RegisterSnapshot, create_mark
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

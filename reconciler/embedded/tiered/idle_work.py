@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from reconciler.lifecycles import HOUSEKEEPING, HousekeepingState
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.objectstore.wrappers import RequestMeter

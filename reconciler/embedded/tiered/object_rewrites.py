@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +30,7 @@ from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_
 from reconciler.embedded.segments.rewrites import Replacement, RunReplacer, WorkTotals
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.effects import build_process_id
 
 if TYPE_CHECKING:

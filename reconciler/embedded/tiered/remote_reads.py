@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -36,6 +35,7 @@ from reconciler.embedded.tiered.object_rewrites import parse_footer_length, read
 from reconciler.embedded.tiered.remote_tier import RemoteTier, find_same_log_end, has_dropped_remote
 from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
 from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +45,7 @@ from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_re
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.location import TopicTiering

@@ -7,7 +7,6 @@ then the manifest.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.keys import (
@@ -44,6 +43,7 @@ from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.register import create_mark
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.manifest import RemotePartition
@@ -14,6 +13,7 @@ from reconciler.errors import UserError
 from reconciler.objectstore.wrappers import WrappedStore
 from reconciler.resources.cluster_properties import read_property
 from reconciler.resources.mirrors import find_agreed_end
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.archives.manifest import Manifest

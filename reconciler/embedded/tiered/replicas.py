@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.archives.location import TopicLocation
@@ -23,6 +22,7 @@ from reconciler.resources.cluster_properties import ENABLED, read_property
 from reconciler.resources.mirrors import Trouble
 from reconciler.resources.mount import RecoverableTopic
 from reconciler.resources.topic import SOURCE_GONE
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ The manifest is read again before a fault is reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from reconciler.embedded.tiered.object_rewrites import (
 from reconciler.embedded.tiered.remote_tier import RemoteTier, lacks_uploaded_records
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef

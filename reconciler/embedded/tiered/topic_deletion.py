@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.archives.location import TopicLocation, TopicTiering
@@ -15,6 +14,7 @@ from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, Partition, list_heads, swap_head
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.errors import ReconcilerError, UserError
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.effects import build_process_id
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -35,6 +34,7 @@ from reconciler.resources.measures import (
 )
 from reconciler.resources.tiering_policy import read_switches
 from reconciler.resources.topic import FOLLOWING
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import CallPool
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.workspace import build_store_settings
 from reconciler.providers.secrets import open_object_storage
 from reconciler.resources.address import Address, cluster_address
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UserError
@@ -11,6 +10,7 @@ from reconciler.operations.steps.runner import require_confirmation
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.providers.registry import open_recovery
 from reconciler.resources.address import Address, cluster_address
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import fcntl
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
 from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
@@ -33,6 +32,7 @@ from reconciler.records.json_lines import Fields
 from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange, TopicLog, parse_isolation
 from reconciler.records.schema import BadTimeError, match_names, to_milliseconds
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation

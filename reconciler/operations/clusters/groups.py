@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, UserError
@@ -22,6 +21,7 @@ from reconciler.resources.groups import (
     ToOffset,
     ToTime,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Groups

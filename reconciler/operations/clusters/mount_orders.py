@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import OwnershipLostError, ReconcilerError, UsageError, UserError
@@ -34,6 +33,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.mount import Direction, MountableTopic, MountSource, Phase, RecoverableTopic
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import EmergencyRun

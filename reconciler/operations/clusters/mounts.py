@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
 
 from reconciler.errors import (
@@ -40,6 +39,7 @@ from reconciler.resources.address import (
     matches_pattern,
 )
 from reconciler.resources.mount import Migration, MountableTopic, Mounting
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import find_similar, format_suggestion, pluralize
 from reconciler.runtime.threads import wait_for_all
 

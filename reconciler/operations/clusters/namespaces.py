@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, assert_never
 
 import yaml
@@ -22,6 +21,7 @@ from reconciler.resources.acls import NamespaceAcl
 from reconciler.resources.address import Address, address_of, check_namespace, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.namespace import Namespace
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import explain_invalid, list_first, pluralize
 
 if TYPE_CHECKING:

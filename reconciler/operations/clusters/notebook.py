@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -13,6 +12,7 @@ from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, Session
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.workspace import get_address_provider, open_work
 from reconciler.resources.address import address_of, cluster_address, full_name_of
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import UsageError, UserError
@@ -15,6 +14,7 @@ from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, Delete
 from reconciler.records.log import MAX_OFFSET
 from reconciler.resources.address import cluster_of
 from reconciler.resources.groups import ToOffset, ToTime
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import list_first, pluralize
 from reconciler.runtime.threads import map_in_parallel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import MissingSparkError, NotFoundError, UserError
@@ -30,6 +29,7 @@ from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.inventory import Capabilities, FollowedSource, Inventory, Observed, TopicShown
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Migration
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import find_similar, format_suggestion
 from reconciler.runtime.threads import map_in_parallel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import NotFoundError, ReconcilerError, UsageError, UserError
@@ -15,6 +14,7 @@ from reconciler.operations.steps.observe import absent_cluster_error, check_clus
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.resources.address import Address, address_of, cluster_of, matches_pattern
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import find_similar_spelling, format_suggestion
 from reconciler.runtime.threads import map_in_parallel
 

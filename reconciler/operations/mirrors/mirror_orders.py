@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UsageError
@@ -13,6 +12,7 @@ from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.recorded import require_state
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import EmergencyRun

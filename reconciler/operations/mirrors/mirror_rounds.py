@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +26,7 @@ from reconciler.providers.protocol import MaintenanceJobResult, require_job_link
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -321,6 +321,9 @@ class OtherLinks:
         return (mirror.cluster, mirror.link) in self.owned
 
 
+_NO_OTHERS: Final = OtherLinks()
+
+
 def _make_key(view: MirrorView) -> tuple[str, str]:
     return view.mirror.cluster, view.mirror.name
 
@@ -338,7 +341,7 @@ class MirrorRounds:
         clusters: Iterable[str],
         is_wanted: Callable[[Address], bool] = lambda _address: True,
         started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _ignore_progress,
-        others: OtherLinks = OtherLinks(),
+        others: OtherLinks = _NO_OTHERS,
     ) -> RoundResult:
         """Copy missing records of these clusters' mirrors once. Return outcomes by address.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.errors import UsageError, UserError
@@ -21,6 +20,7 @@ from reconciler.resources.address import (
     matches_pattern,
 )
 from reconciler.resources.mirrors import RESTORE, ObservedMirror
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import find_similar_spelling, format_suggestion
 from reconciler.runtime.threads import map_in_parallel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, UsageError
@@ -15,6 +14,7 @@ from reconciler.planning.diff.mirror_orders import find_legal_verbs
 from reconciler.providers.protocol import require_links
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.mirrors import NEVER_FETCHED, ObservedLink, ObservedMirror, Position, Trouble
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.text import find_similar_spelling, format_suggestion
 
 if TYPE_CHECKING:

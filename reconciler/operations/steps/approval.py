@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -34,6 +33,7 @@ from reconciler.planning.same_or_less import (
 )
 from reconciler.planning.saved_plan import PLAN_AGAIN_HINT, read_action
 from reconciler.planning.settle import settle_action
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import list_first, pluralize, shorten_run_id
 from reconciler.state.journal import (
     RunFile,

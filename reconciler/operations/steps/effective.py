@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles import TieringState
@@ -39,6 +38,7 @@ from reconciler.resources.tiering_policy import (
     read_targets,
 )
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -12,6 +11,7 @@ from reconciler.errors import UsageError, UserError
 from reconciler.manifests.files import Findings, find_workspace
 from reconciler.manifests.load import LoadedWorkspace, load_manifests, load_workspace
 from reconciler.manifests.overlays import Variables
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import PlanFinding

@@ -7,7 +7,6 @@ processes may run passes, because each step is atomic.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +51,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     filter_rules,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -24,6 +23,7 @@ from reconciler.providers.protocol_moves import ArchivableTopic, CopyMove, Mount
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED, InNamespace
 from reconciler.resources.mount import Direction, HandMigration, Mounting, MountingSpec, Phase
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.archive import Archive

@@ -6,7 +6,6 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -47,6 +46,7 @@ from reconciler.resources.mount import (
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import ClustersSpec
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import format_elapsed, list_first, pluralize
 from reconciler.runtime.threads import TimedCall, Workers, wait_for_all
 from reconciler.state.snapshots import Snapshot, read_incarnations

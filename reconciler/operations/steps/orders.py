@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import BlockedError, IncompleteError, ReconcilerError, RetryableError, StalePlanError, UserError
@@ -64,6 +63,7 @@ from reconciler.resources.measures import TopicReaders
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE
 from reconciler.resources.mount import StoredTopics
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
@@ -19,6 +18,7 @@ from reconciler.operations.steps.observe import ObservedClusters, pause_garbage_
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import list_settled_addresses, settle_action
 from reconciler.resources.address import cluster_address
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import explain_invalid, explain_invalid_json, pluralize, shorten_run_id
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, explain_outdated, read_open_run
 from reconciler.state.lease import describe_activity

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -35,6 +34,7 @@ from reconciler.planning.record import list_owner_keys
 from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
 from reconciler.resources.owners import OwnerChange, ResourceOwner, build_owner_key
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import LeaseTerms

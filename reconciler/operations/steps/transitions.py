@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, assert_never, cast
 
@@ -51,6 +50,7 @@ from reconciler.resources.mirrors import (
     TruncatedPartition,
     WithDiverged,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import skip_check
 from reconciler.runtime.text import list_first, pluralize
 from reconciler.runtime.threads import map_in_parallel

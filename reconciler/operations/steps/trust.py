@@ -11,7 +11,6 @@ import json
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +25,7 @@ from reconciler.resources.address import matches_pattern
 from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_KEY, SECRET_KEY, TRUST_FILE
 from reconciler.resources.configs import SECRET_REFERENCE
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.manifests.overlays import Variables

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -47,6 +46,7 @@ from reconciler.resources.cluster import FOLDER_PROVIDER, Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import Guards, SparkSpec, Workspace
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.state.lockfile import Owner, read_lockfile
 from reconciler.state.snapshots import read_snapshot, read_snapshot_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never, get_args
 
 from reconciler.lifecycles import UNMOUNT
@@ -47,6 +46,7 @@ from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.tiering_policy import TieringPolicy, read_switches
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import format_bytes, list_first, pluralize
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles import UNMOUNT
@@ -30,6 +29,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, Quotas
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Resource

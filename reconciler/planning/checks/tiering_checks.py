@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -38,6 +37,7 @@ from reconciler.resources.tiering_policy import (
     read_switches,
 )
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import list_first, pluralize
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from reconciler.lifecycles import TIERING, TieringState, is_in_progress
@@ -53,6 +52,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import list_first, pluralize, to_json_types
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles import TieringState
@@ -20,6 +19,7 @@ from reconciler.planning.plan_rows import hash_value
 from reconciler.planning.situation import ALTERED, WantedResource, list_altered_paths, list_unset_paths
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import to_json_types
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.planning.actions import Change, Estimate, Reason, Risk
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.resources.kafka_configs import ConfigKey

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.actions import Change
@@ -43,6 +42,7 @@ from reconciler.resources.tiering_policy import (
     to_policy_configs,
 )
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
@@ -15,6 +14,7 @@ from reconciler.resources.cluster import TIERING_PROPERTIES, Cluster
 from reconciler.resources.cluster_properties import ENABLED
 from reconciler.resources.configs import DEFAULT, canonicalize_value, explain_refused_value
 from reconciler.resources.mirror_link import MirrorLink
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Desired, Inventory, Observed, Record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from reconciler.resources.configs import STORAGE_MODE
 from reconciler.resources.inventory import read_own_configs
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import LIKENESS, find_similar, format_suggestion, pluralize
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles import (
@@ -47,6 +46,7 @@ from reconciler.resources.mirrors import UNTOLD_VERB
 from reconciler.resources.mount import Mounting, MountSource, RecoverableTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:

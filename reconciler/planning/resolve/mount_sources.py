@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from reconciler.lifecycles import is_in_progress
 from reconciler.planning.situation import get_mounted_topic
 from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.mount import MIGRATING, MountableTopic, Mounting, MountSource, explain_release
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Situation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,6 +25,7 @@ from reconciler.providers.protocol import ignore_line
 from reconciler.resources.acls import AccessBinding, expand_namespace_rules, parse_rule
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import pause, skip_check
 from reconciler.runtime.text import pluralize
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -16,6 +15,7 @@ from reconciler.providers.brokers.faults import SECURITY_DISABLED
 from reconciler.providers.brokers.translate import ClusterDescription, ConfigState
 from reconciler.resources.acls import AccessBinding, is_about_writing
 from reconciler.resources.inventory import Capabilities, MirrorSupport
+from reconciler.runtime.dataclass import dataclass, replace
 
 BY_JOBS: Final = MirrorSupport(
     by_jobs=True,

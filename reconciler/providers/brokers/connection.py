@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ from reconciler.providers.brokers.security import (
 )
 from reconciler.providers.brokers.translate import ConfigState
 from reconciler.providers.secrets import Secret
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.retry import RateLimit
 
 _RECEIVED_BYTES: Final = 64 << 10

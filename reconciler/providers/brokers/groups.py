@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from reconciler.providers.brokers.faults import translate_code
 from reconciler.providers.brokers.offsets import Place, read_bounds, read_offsets
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
 from reconciler.resources.measures import GroupLag
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.client import KafkaClient

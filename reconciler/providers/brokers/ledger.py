@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeAlias, cast
@@ -35,6 +34,7 @@ from reconciler.providers.brokers.reachability import (
 from reconciler.providers.brokers.security import reveal_secrets
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.retry import pause, shorten_randomly
 
 # ruff: noqa: PLC0415, SLF001

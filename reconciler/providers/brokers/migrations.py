@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -49,6 +48,7 @@ from reconciler.resources.mount import (
     RecoverableTopic,
     Recoveries,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import skip_check
 from reconciler.runtime.threads import map_in_parallel
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from reconciler.lifecycles import MigrationState
 from reconciler.providers.protocol_moves import MountJob
 from reconciler.resources.base import LONG_MAX
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.ledger import Entries, Key, Value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +41,7 @@ from reconciler.resources.base import UNLIMITED
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, TRANSIENT_CONFIGS, ConfigKey
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.archives.topic_manifest import TopicManifest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +57,7 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.brokers.faults import LIBRARY_PERMANENT, LIBRARY_TRANSIENT, translate_error
 from reconciler.providers.brokers.security import MSK, Tls
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import to_one_line
 

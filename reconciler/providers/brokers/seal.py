@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UserError
@@ -17,6 +16,7 @@ from reconciler.providers.brokers import admin
 from reconciler.providers.brokers.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, parse_seals, seal_key
 from reconciler.providers.brokers.offsets import LATEST, read_offsets
 from reconciler.providers.brokers.translate import TopicMetadata, select_own_configs
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.retry import Backoff, Tries
 
 if TYPE_CHECKING:

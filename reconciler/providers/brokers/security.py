@@ -12,7 +12,6 @@ import tempfile
 import threading
 from calendar import timegm
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -29,6 +28,7 @@ from reconciler.errors import (
 from reconciler.objectstore.accounts import AzureTokens, CloudToken, GoogleTokens, load_aws_credentials
 from reconciler.providers.secrets import Secret, build_account, check_readable, resolve_secret
 from reconciler.resources.configs import SECRET_REFERENCE
+from reconciler.runtime.dataclass import dataclass, field
 from reconciler.runtime.retry import RateLimit
 from reconciler.runtime.text import to_one_line
 

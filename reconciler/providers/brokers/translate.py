@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.resources import kafka_configs
@@ -13,6 +12,7 @@ from reconciler.resources.address import Address, full_name_of, join_name, kind_
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
+from reconciler.runtime.dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, NotFoundError
@@ -30,6 +29,7 @@ from reconciler.resources.measures import (
     choose_measured_names,
 )
 from reconciler.resources.mirrors import NEVER_FETCHED, ObservedMirror, Positions
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.client import KafkaClient

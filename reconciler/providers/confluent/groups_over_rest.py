@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.providers.brokers.groups import GroupDescription, KafkaGroups
 from reconciler.resources.groups import GroupOffset
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.offsets import Place

@@ -7,8 +7,9 @@ https://docs.confluent.io/cloud/current/multi-cloud/cluster-linking/private-netw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.resources.cluster import ConfluentConnection

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
@@ -12,6 +11,7 @@ from reconciler.providers.brokers.security import build_record_settings, reveal_
 from reconciler.resources.cluster import BrokersConnection
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirror_link import SYNC_MS, TIMESTAMPS
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change

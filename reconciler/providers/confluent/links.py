@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotFoundError, ReconcilerError, UserError
@@ -25,6 +24,7 @@ from reconciler.resources.mirrors import (
     Position,
     Trouble,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from reconciler.resources.address import address_of, full_name_of
 from reconciler.resources.measures import check_approved
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE, REVERSALS, REVERSE_AND_PAUSE, REVERSE_AND_START
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import Tries
 from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import map_in_parallel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -46,6 +45,7 @@ from reconciler.resources.mirrors import (
     TruncatedPartition,
     stamp_trouble,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import skip_check
 from reconciler.runtime.threads import map_in_parallel
 

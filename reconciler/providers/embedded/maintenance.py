@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from reconciler.embedded.acl import check_may_append, find_visible_topic
@@ -23,6 +22,7 @@ from reconciler.providers.protocol import MaintenanceJobResult, MaintenancePorts
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster_properties import REPLICA_INTERVAL, read_property
 from reconciler.resources.topic import REPLICAS
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
@@ -48,6 +47,7 @@ from reconciler.providers.migration_views import (
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome
 from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, MountableTopic, Mounting
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import skip_check
 from reconciler.runtime.threads import map_in_parallel as map_side_by_side
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.cluster_metadata import (
@@ -39,6 +38,7 @@ from reconciler.resources.configs import DEFAULT
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart, Observed
 from reconciler.resources.mount import MountableTopic, RecoverableTopic, Recoveries
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import pluralize
 from reconciler.runtime.threads import Memo, map_in_parallel
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
@@ -13,6 +12,7 @@ from reconciler.providers.brokers.offsets import read_bounds
 from reconciler.providers.protocol import CompletedAction, Outcome
 from reconciler.providers.redpanda.mounts import ID_PREFIX
 from reconciler.resources.topic import Topic
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.text import pluralize
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -11,6 +10,7 @@ from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, Un
 from reconciler.providers.brokers.security import Tls
 from reconciler.providers.http import HttpAnswer, HttpApi, HttpLogin, build_basic_header, build_bearer_header
 from reconciler.providers.secrets import resolve_secret
+from reconciler.runtime.dataclass import dataclass
 from reconciler.runtime.retry import Backoff, RateLimit
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import UserError
@@ -11,6 +10,7 @@ from reconciler.providers.brokers.security import build_record_settings, reveal_
 from reconciler.resources.cluster import BrokersConnection
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.mirror_link import NameFilter
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Change

@@ -7,7 +7,6 @@ response is lost, topics are compared: its migration cannot be told apart from t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +39,7 @@ from reconciler.resources.mount import (
     MountingSpec,
     RecoverableTopic,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import Tries, skip_check
 
 if TYPE_CHECKING:

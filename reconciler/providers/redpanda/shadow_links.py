@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import IncompleteError, NotFoundError, ReconcilerError, UnansweredError, UserError
@@ -24,6 +23,7 @@ from reconciler.providers.redpanda.link_options import FILTERS, TOPICS, LinkOpti
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mirrors import FAILOVER, LinkEntry, MirrorEntry, Position, Trouble
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import Tries
 from reconciler.runtime.text import to_one_line
 

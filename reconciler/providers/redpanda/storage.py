@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
@@ -21,6 +20,7 @@ from reconciler.resources.measures import (
     TierUsage,
     TopicStorage,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:

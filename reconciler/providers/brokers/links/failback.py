@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotFoundError, StalePlanError, UserError
@@ -42,6 +41,7 @@ from reconciler.resources.mirrors import (
     join_peer,
     require_operation,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.links.link_site import LinkSite

@@ -7,7 +7,6 @@ killed copiers, or foreign records: those of other producers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError
@@ -17,6 +16,7 @@ from reconciler.providers.brokers.offsets import EARLIEST, LATEST, read_offsets
 from reconciler.providers.brokers.records.copy_progress import parse_offset_map
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.mirrors import ForeignRecords
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.links.link_site import LinkSite

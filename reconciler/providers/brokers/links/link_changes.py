@@ -7,7 +7,6 @@ is PENDING_STOPPED. A repeated request continues.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +57,7 @@ from reconciler.resources.mirrors import (
     is_verb_done,
     list_synced_configs,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import pause, skip_check
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +46,7 @@ from reconciler.resources.mirrors import (
     RuleFields,
     plan_access_rule_changes,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from reconciler.resources.address import address_of
 from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
 from reconciler.resources.mirrors import OfferedTopic, SourceTopic
 from reconciler.resources.topic import TopicSpec
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.admin_requests import PendingChange

@@ -7,7 +7,6 @@ topic, and is neither shown nor copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotFoundError
@@ -41,6 +40,7 @@ from reconciler.resources.mirrors import (
     list_synced_configs,
 )
 from reconciler.resources.redpanda_configs import LONGEST_MS
+from reconciler.runtime.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.translate import TopicMetadata

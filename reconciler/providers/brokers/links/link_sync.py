@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -36,6 +35,7 @@ from reconciler.resources.mirrors import (
     set_mirror_trouble,
     stamp_trouble,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import skip_check
 
 

@@ -6,7 +6,6 @@ A mirror's positions are source offsets, translated by the offset map.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,6 +69,7 @@ from reconciler.resources.mirrors import (
     create_link_entry,
     set_first_offsets,
 )
+from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.retry import skip_check
 
 if TYPE_CHECKING:

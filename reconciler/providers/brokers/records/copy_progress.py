@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from reconciler.providers.brokers.ledger import (
@@ -20,6 +19,7 @@ from reconciler.providers.brokers.ledger import (
 )
 from reconciler.records.log import Bounds, SinkPosition
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces, parse_chunk
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 _NO_CHUNK: Final = Chunk()
 _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})

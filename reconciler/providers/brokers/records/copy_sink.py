@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from time import monotonic
 from typing import Any, Final
@@ -45,6 +44,7 @@ from reconciler.records.log import (
 )
 from reconciler.records.offset_map import make_pieces
 from reconciler.resources.mirrors import MIRROR_TRUNCATED
+from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import Backoff, Tries
 
 Writer = ClientTransactions | ProtocolTransactions

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from time import monotonic
@@ -34,6 +33,7 @@ from reconciler.providers.brokers.records.record_batches import (
 )
 from reconciler.providers.brokers.records.whole_batches import WholeBatch, replace_producer
 from reconciler.providers.brokers.security import reveal_secrets, to_admin_settings
+from reconciler.runtime.dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,7 +8,6 @@ import pickle
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from time import monotonic
@@ -38,6 +37,7 @@ from reconciler.providers.brokers.security import reveal_secrets
 from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Bounds, Digest, Extent, Isolation, OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
+from reconciler.runtime.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +35,7 @@ from reconciler.records.log import (
     check_copy_current,
     check_source_unchanged,
 )
+from reconciler.runtime.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
@@ -24,6 +23,7 @@ from reconciler.providers.brokers.records.record_batches import (
     parse_heads,
 )
 from reconciler.records.log import Isolation, OffsetRange
+from reconciler.runtime.dataclass import dataclass, field
 
 _WORTH_RECORDS: Final = 100
 _WORTH_BYTES: Final = 32 << 10
