@@ -24,7 +24,7 @@ else:
 
     def dataclass(cls: type | None = None, /, **options: bool) -> type | Callable[[type], type]:
         """Define a data class. `init`, `unsafe_hash` and `InitVar` are not supported."""
-        return _define(cls, **options) if cls is not None else lambda each: _define(each, **options)
+        return _define(cls, **options) if cls is not None else lambda defined: _define(defined, **options)
 
 
 def _define(  # noqa: PLR0913 - the options of the standard library
