@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAlias, assert_never
-
-from pydantic import ConfigDict, Field, TypeAdapter
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never, get_args
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.resources.acls import AccessBinding, NamespaceAcl
@@ -156,9 +154,7 @@ class ClusterIdentity:
 
 Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink | MirrorTopic
 
-AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
-
-RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
+RESOURCE_KINDS: Final[Mapping[str, type[Resource]]] = {kind.__name__: kind for kind in get_args(Resource)}
 
 
 def read_own_configs(resource: Resource) -> Mapping[str, str]:

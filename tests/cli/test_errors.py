@@ -23,9 +23,9 @@ from reconciler.planning.actions import Create
 from reconciler.providers.protocol import CompletedAction, Edge
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
-from reconciler.resources.inventory import RESOURCE
 from tests.cli.conftest import COMMAND, Call, environment
 from tests.docs import catalog
+from tests.planning.any_resource import RESOURCE
 
 CODES = {
     errors.UserError: 1,

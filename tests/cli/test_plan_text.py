@@ -43,7 +43,6 @@ from reconciler.planning.same_or_less import Difference, FieldDifference, Move, 
 from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.resources.address import Address
 from reconciler.resources.base import OfNamespace, OnCluster
-from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.resources.namespace import Namespace
 from reconciler.state.snapshots import Snapshot
@@ -52,6 +51,7 @@ from tests.cli.conftest import environment
 from tests.cli.golden import FOLDER, FORGE, TEXTS
 from tests.cli.sample_results import everything, roles, switching
 from tests.cli.terminals import Size, pictures
+from tests.planning.any_resource import RESOURCE
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))

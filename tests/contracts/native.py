@@ -31,7 +31,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, LiveMirror, MirrorSupport, Observed
+from reconciler.resources.inventory import LiveMirror, MirrorSupport, Observed
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -47,6 +47,7 @@ from reconciler.resources.mirrors import (
 )
 from reconciler.resources.topic import Topic
 from reconciler.runtime.retry import skip_check
+from tests.planning.any_resource import RESOURCE
 
 if TYPE_CHECKING:
     import pytest

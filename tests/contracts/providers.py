@@ -11,8 +11,9 @@ from reconciler.planning.actions import Change, ControlAction, Create, Delete, U
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, Provider, Scope
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import full_name_of, kind_of
-from reconciler.resources.inventory import RESOURCE, Observed, Resource
+from reconciler.resources.inventory import Observed, Resource
 from tests.contracts.names import is_own, own
+from tests.planning.any_resource import RESOURCE
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError

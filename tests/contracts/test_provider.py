@@ -24,7 +24,6 @@ from reconciler.resources import measures
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
-from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.contracts import confluent, redpanda
@@ -32,6 +31,7 @@ from tests.contracts.names import is_own, own
 from tests.contracts.native import declared_as_native, native_platform
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
+from tests.planning.any_resource import RESOURCE
 from tests.servers.brokers import emptied
 
 NAMES = itertools.count()

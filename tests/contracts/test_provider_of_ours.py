@@ -16,10 +16,11 @@ from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
-from reconciler.resources.inventory import RESOURCE, Resource
+from reconciler.resources.inventory import Resource
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.contracts.providers import apply, create, delete, done, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, numbered, rows_of, values
+from tests.planning.any_resource import RESOURCE
 
 NAMES = itertools.count()
 

@@ -35,10 +35,10 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.acls import ACLS, NamespaceAcl, build_rule_path, parse_rule, to_rule_fields
 from reconciler.resources.groups import ToEarliest
-from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
 from tests.embedded.samples import cluster_in, contents, numbered, values
 from tests.embedded.stores import WatchedStore
+from tests.planning.any_resource import RESOURCE
 
 QUESTIONS = Path(__file__).parent.parent / "cases" / "permissions" / "questions.yaml"
 NAMESPACES = ("shop", "shop:eu")

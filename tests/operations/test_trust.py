@@ -36,8 +36,8 @@ from reconciler.planning.saved_plan import encode_action, encode_saved_plan, rea
 from reconciler.process import extract_base_files, find_read_limit, list_changed_files, read_commit
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
-from reconciler.resources.inventory import RESOURCE
 from tests.cli.test_git import ENVIRON
+from tests.planning.any_resource import RESOURCE
 
 if TYPE_CHECKING:
     from conftest import Bench

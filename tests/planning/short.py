@@ -10,7 +10,6 @@ from typing import Any
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.inventory import (
-    RESOURCE,
     DeclaredResource,
     LiveCluster,
     LiveMirror,
@@ -22,6 +21,7 @@ from reconciler.resources.inventory import (
     Resource,
 )
 from reconciler.resources.mirror_link import MirrorTopic
+from tests.planning.any_resource import RESOURCE
 from tests.planning.world import topic_from
 
 CLUSTER_ID = "-id"

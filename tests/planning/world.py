@@ -29,7 +29,6 @@ from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, build_rule_p
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import (
-    RESOURCE,
     ClusterIdentity,
     Desired,
     Inventory,
@@ -45,6 +44,7 @@ from reconciler.resources.measures import Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting, MountSource, RecoverableTopic
 from reconciler.resources.topic import Topic
+from tests.planning.any_resource import RESOURCE
 
 
 @dataclass(frozen=True)

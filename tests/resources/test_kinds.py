@@ -6,11 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from reconciler.resources.cluster import MachineryTiering
-from reconciler.resources.inventory import MANIFEST_KINDS, RESOURCE
+from reconciler.resources.inventory import MANIFEST_KINDS
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.topic import Topic
 from reconciler.resources.workspace import Guards, SparkSpec
+from tests.planning.any_resource import RESOURCE
 
 
 def test_a_resource_of_any_kind_reads_back_from_its_json() -> None:
