@@ -22,14 +22,14 @@ def run_process() -> NoReturn:
     """Run the command line of this process, and end it.
 
     The memory of a plan is left to the operating system: freeing it object by object takes a sixth of a plan's time.
-    With other threads, or output that cannot be written, the process ends as usual.
+    With threads to wait for, or output that cannot be written, the process ends as usual.
     """
     code = main()
     with suppress(OSError, ValueError):
         atexit._run_exitfuncs()  # noqa: SLF001 - `os._exit` would skip them
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        if threading.active_count() == 1:
+        if all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
             os._exit(code)
     sys.exit(code)
 
