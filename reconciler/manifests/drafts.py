@@ -47,7 +47,7 @@ class DraftCollector:
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
                 other = self._overlays[address][0].places[0]
-                message = f"the overlay already has {address} already, at {other}"
+                message = f"the overlay already has {address}, at {other}"
                 complaints.append(FieldProblem(message, "Put both into one document", ("metadata", "name")))
             self._findings.add_complaints(draft.places, complaints)
             self._overlays.setdefault(address, (draft, drops))
