@@ -152,7 +152,9 @@ class ClusterIdentity:
     """Storage format of records, which linked clusters must share; `None` if links accept any."""
 
 
-Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink | MirrorTopic
+Declarable: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink
+
+Resource: TypeAlias = Declarable | MirrorTopic
 
 RESOURCE_KINDS: Final[dict[str, type[Resource]]] = {kind.__name__: kind for kind in get_args(Resource)}
 
@@ -180,7 +182,7 @@ def read_own_configs(resource: Resource) -> Mapping[str, str]:
             assert_never(resource)
 
 
-MANIFEST_KINDS: Final[dict[str, type[Workspace | Resource]]] = {
+MANIFEST_KINDS: Final[dict[str, type[Workspace | Declarable]]] = {
     "Workspace": Workspace,
     "Cluster": Cluster,
     "Namespace": Namespace,
