@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from reconciler.cli import signals
 
-_GC_THRESHOLD: Final = 150_000
+_GC_THRESHOLD: Final = 1_000_000
 """Allocations between garbage collections; Python's default of 700 costs a tenth of a plan's time."""
 _WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 

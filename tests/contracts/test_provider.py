@@ -24,6 +24,7 @@ from reconciler.resources import measures
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
+from reconciler.resources.inventory import read_resource
 from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.contracts import confluent, redpanda
@@ -31,7 +32,6 @@ from tests.contracts.names import is_own, own
 from tests.contracts.native import declared_as_native, native_platform
 from tests.contracts.providers import apply, create, delete, done, inputs, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, rows_of
-from tests.planning.any_resource import RESOURCE
 from tests.servers.brokers import emptied
 
 NAMES = itertools.count()
@@ -206,7 +206,7 @@ def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(pro
 def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider, replicas: int) -> None:
     rule = {"principal": "User:a", "operations": ["write", "read"]}
     orders = topic("orders", replicationFactor=replicas, acls=[rule, rule])
-    shop = RESOURCE.validate_python(
+    shop = read_resource(
         {
             "kind": "Namespace",
             "metadata": {"name": own("shop"), "cluster": "west"},
