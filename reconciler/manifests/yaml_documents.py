@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -151,6 +152,7 @@ def _compute_line_column(before: str) -> tuple[int, int]:
 
 
 MAX_DEPTH: Final = 100
+_MAX_SIMPLE_DEPTH: Final = 20
 MAX_NODES: Final = 1_000_000
 MAX_ALIASED: Final = 100_000
 """Maximum values of a file with expanded aliases."""
@@ -183,6 +185,9 @@ def parse_yaml(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
         return ParsedFile(
             (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False
         )
+    simple = _parse_simple(raw)
+    if simple is not None:
+        return ParsedFile(simple, (), is_whole=True)
     builder = _DocumentBuilder(file, may_merge=may_merge)
     try:
         builder.consume(PARSER(raw))
@@ -190,6 +195,106 @@ def parse_yaml(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
         problems = (*builder.problems, *builder.find_duplicate_keys(raw), convert_error(error, raw, file))
         return ParsedFile(tuple(builder.documents), problems, is_whole=False)
     return ParsedFile(tuple(builder.documents), (*builder.problems, *builder.find_duplicate_keys(raw)), is_whole=True)
+
+
+# Most files are block mappings of one-line values. Reading them line by line takes a fifth of libyaml's time, because
+# lines repeat. What the patterns do not cover, such as block lists, anchors and block texts, is left to libyaml.
+_NAME: Final = r"[A-Za-z][\w.-]{0,99}"
+_QUOTED: Final = r'"[ !#-\[\]-~]*"'
+_PLAIN: Final = r"[A-Za-z0-9_/](?:[\w./+@%=;~()$*,-]|:(?=\S)| (?=[\w./(]))*"
+_ITEM: Final = rf"(?:[A-Za-z0-9_/](?:[\w./+-]|:(?=[\w/]))*|{_QUOTED})"
+_ENTRY: Final = rf"{_NAME}: {_ITEM}"
+_FLOW: Final = rf"\{{ ?{_ENTRY}(?:, {_ENTRY})* ?\}}|\[{_ITEM}(?:, {_ITEM})*\]"
+_LINE: Final = re.compile(
+    rf"( *)(?:({_NAME}):(?: +({_PLAIN}|{_QUOTED}|{_FLOW}))? *)?(?:(?:^|(?<= ))#[ -~]*)?", re.ASCII
+)
+_PARTS: Final = re.compile(rf"(?:({_NAME}): )?({_ITEM})", re.ASCII)
+_SEPARATOR: Final = "---"
+
+
+class _UnsupportedLineError(Exception):
+    """A line needs the full parser."""
+
+
+@lru_cache(maxsize=8192)
+def _parse_line(line: str) -> tuple[int, str, Any]:
+    """Return a line's indentation, its key, and its value or `_NO_KEY`. The key of a line without data is empty."""
+    match = _LINE.fullmatch(line)
+    if match is None and line != _SEPARATOR:
+        raise _UnsupportedLineError
+    if match is None or match[2] is None:
+        return 0, line if match is None else "", _NO_KEY
+    return len(match[1]), _parse_simple_key(match[2]), _NO_KEY if match[3] is None else _parse_simple_value(match[3])
+
+
+def _parse_simple_key(text: str) -> str:
+    if not positions.is_text(text):
+        raise _UnsupportedLineError
+    return intern(text)
+
+
+def _parse_simple_value(text: str) -> Any:
+    if text[0] == '"':
+        return text[1:-1]
+    if text[0] in "[{":
+        parts = _PARTS.findall(text)
+        if text[0] == "[":
+            return [_parse_simple_value(item) for _, item in parts]
+        mapping = {_parse_simple_key(key): _parse_simple_value(item) for key, item in parts}
+        if len(mapping) < len(parts):
+            raise _UnsupportedLineError
+        return mapping
+    value = positions.parse_written_scalar(text)
+    if value is None or type(value) is positions.ScalarText:
+        raise _UnsupportedLineError
+    return value
+
+
+def _parse_simple(raw: bytes) -> tuple[Document, ...] | None:
+    """Return the documents of a file of block mappings with one-line values; `None`: it needs the full parser."""
+    if len(raw) > MAX_NODES or not raw.isascii():
+        return None
+    try:
+        return tuple(_read_mappings(raw.decode().split("\n")))
+    except _UnsupportedLineError:
+        return None
+
+
+def _read_mappings(lines: list[str]) -> Iterator[Document]:
+    root: dict[str, Any] | None = None
+    into: dict[str, Any] = {}
+    around: list[tuple[int, dict[str, Any]]] = []
+    column = start = count = 0
+    waiting = ""  # The key whose mapping begins on the next line.
+    for number, line in enumerate([*lines, _SEPARATOR], 1):
+        indent, key, value = _parse_line(line)
+        if not key:
+            continue
+        if key == _SEPARATOR:
+            if waiting:
+                raise _UnsupportedLineError
+            if root is not None:
+                yield Document(root, start, count, has_null=False, as_written=root)
+                count += 1
+            root = None
+            continue
+        if root is None:
+            root, column, start = {}, 0, number
+            into = root
+            around.clear()
+        elif waiting:
+            if indent <= column or len(around) == _MAX_SIMPLE_DEPTH:
+                raise _UnsupportedLineError
+            around.append((column, into))
+            into[waiting] = into = {}
+            column, waiting = indent, ""
+        while indent < column:
+            column, into = around.pop()
+        if indent != column or key in into:
+            raise _UnsupportedLineError
+        into[key] = value.copy() if type(value) in {dict, list} else value
+        if value is _NO_KEY:
+            waiting = key
 
 
 class _DocumentBuilder:

@@ -71,3 +71,29 @@ def test_what_is_text_without_quotes_is_read_as_that_text(text: str) -> None:
     if is_text(text) and re.fullmatch(r"[A-Za-z0-9_.+-]+", text) and text not in {"-", "---"}:
         (document,) = parse_yaml(f"key: {text}".encode(), "f").documents
         assert document.content == {"key": text}
+
+
+_VALUES = (
+    *("a", "1", "012", "0x1F", "true", "null", "~", "a b", "a:b", "a: b", "a # b", "a#b", "1:30", "http://x/y", "-1"),
+    *('"a: b"', '"a # b"', '"\\n"', "'a'", "&x a", "*x", "!!str 1", "|", ">-", "- a", "${var.x}", "[a, b]", "[a, [b]]"),
+    *("{a: b}", "{ a: 1, b: 'c' }", "{a: b, a: c}", '{a: "b, c: d"}', "{a: file://b}", "{a}", "[a: b]", "[1, true]"),
+)
+_LINES = st.one_of(
+    st.sampled_from(["---", "...", "", "  ", "# c", "  # c", "%YAML 1.2", "\t", "- a", "  a", "? a"]),
+    st.builds(
+        "{}{}:{}{}".format,
+        st.sampled_from(["", "", "  ", "    ", " "]),
+        st.sampled_from(["a", "b", "c.d", "e-f", "true", "<<", '"g"', "1"]),
+        st.one_of(st.just(""), st.sampled_from(_VALUES).map(" {}".format)),
+        st.sampled_from(["", "", " ", " # c"]),
+    ),
+)
+
+
+@given(st.lists(_LINES, max_size=8).map("\n".join))
+def test_a_file_of_simple_lines_means_what_the_whole_parser_reads(text: str) -> None:
+    parsed = parse_yaml(text.encode(), "f")
+    # Only ASCII is read line by line.
+    whole = parse_yaml(f"{text}\n# é\n".encode(), "f")
+    if not parsed.problems:
+        assert repr(parsed) == repr(whole)

@@ -74,17 +74,16 @@ if TYPE_CHECKING:
 def check_resources(situation: Situation) -> Iterator[PlanFinding]:
     """Yield references to missing resources and unsupported features."""
     valid: set[Hashable] = set()
-    for address in sorted(situation.wanted):
-        if situation.can_plan(address):
-            wanted = situation.wanted[address]
-            likeness = _make_likeness_key(wanted, situation.observed.get(address))
-            if likeness in valid:
-                continue
-            problems = list(_check_resource(address, wanted, situation))
-            if likeness is not None and not problems:
-                valid.add(likeness)
-            for message, hint in problems:
-                yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
+    for address in situation.planned:
+        wanted = situation.wanted[address]
+        likeness = _make_likeness_key(wanted, situation.observed.get(address))
+        if likeness in valid:
+            continue
+        problems = list(_check_resource(address, wanted, situation))
+        if likeness is not None and not problems:
+            valid.add(likeness)
+        for message, hint in problems:
+            yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
 
 
 def _make_likeness_key(wanted: WantedResource, seen: Observed | None) -> Hashable:
