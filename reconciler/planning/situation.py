@@ -110,6 +110,11 @@ class Situation:
         """Return whether the plan may change an address: it is selected and its cluster is trusted."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
+    @cached_property
+    def planned(self) -> tuple[Address, ...]:
+        """Sorted desired addresses that the plan may change."""
+        return tuple(filter(self.can_plan, sorted(self.wanted)))
+
     def exists_as_recorded(self, address: Address) -> bool:
         """Return whether the resource exists and was not recreated since it was recorded."""
         seen, last = self.observed.get(address), self.recorded.get(address)

@@ -8,7 +8,7 @@ from pathlib import Path
 from measuring import Row, Scale, in_turns, printed_seconds
 
 SIZES = (1_000, 10_000, 100_000)
-WHY = "Python's garbage collector visits all the objects of the plan again while it grows."
+WHY = "The objects of more topics no longer fit into the processor's caches."
 
 
 def rows(scale: Scale, scratch: Path) -> Iterator[Row]:

@@ -340,12 +340,12 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
     acting = ActingConfigs(situation)
     reported: set[tuple[str | None, str]] = set()
     right: set[Hashable] = set()
-    for address in sorted(situation.wanted):
+    for address in situation.planned:
         wanted = situation.wanted[address]
         resource = wanted.resource
-        if not isinstance(resource, Topic | Namespace) or not _WORDS & resource.spec.configs.keys():
+        if not isinstance(resource, Topic | Namespace) or _WORDS.isdisjoint(resource.spec.configs):
             continue
-        if situation.can_plan(address) and _has_directions(situation.find_capabilities(resource.cluster)):
+        if _has_directions(situation.find_capabilities(resource.cluster)):
             likeness = _make_equality_key(resource, situation.observed.get(address))
             if likeness in right:
                 continue
@@ -385,9 +385,9 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
     if not any(_is_off(cluster, situation, acting) for cluster in situation.trusted):
         return
     waiting: dict[str, list[Address]] = {}
-    for address in sorted(situation.wanted):
+    for address in situation.planned:
         topic = situation.wanted[address].resource
-        if not (isinstance(topic, Topic) and situation.can_plan(address)):
+        if not isinstance(topic, Topic):
             continue
         if _is_off(topic.cluster, situation, acting) and not read_switches(acting.of(topic)).is_off:
             waiting.setdefault(topic.cluster, []).append(address)
@@ -556,10 +556,10 @@ def _list_tiered_topics(situation: Situation) -> Iterator[tuple[Address, WantedR
     }
     if not clusters:
         return
-    for address in sorted(situation.wanted):
+    for address in situation.planned:
         wanted = situation.wanted[address]
         topic = wanted.resource
-        if not isinstance(topic, Topic) or topic.cluster not in clusters or not situation.can_plan(address):
+        if not isinstance(topic, Topic) or topic.cluster not in clusters:
             continue
         if not (RULED.isdisjoint(topic.spec.configs) and RULED.isdisjoint(_read_live_configs(address, situation))):
             yield address, wanted, topic

@@ -102,9 +102,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
     """Add the actions of every desired address that has no errors."""
     renamed = find_readdressed(situation)
     speaking = _find_shared_topics(situation)
-    for address in sorted(situation.wanted, key=build_sort_key):
-        if not situation.can_plan(address):
-            continue
+    for address in sorted(situation.planned, key=build_sort_key):
         wanted = situation.wanted[address]
         if address in refused:
             if wanted.moved_from is not None:
@@ -114,12 +112,17 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
             continue  # The same link has errors on its other cluster.
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
-        is_simple = old is None and address not in speaking and not is_in_transition_state(before)
-        is_simple = is_simple and not (
-            before is not None and (before.topic.is_sealed or before.topic.filled is not None)
-        )
-        is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
-        if is_same and not find_hidden_values(situation, wanted, last, before):
+        if (
+            last is not None
+            and before is not None
+            and old is None
+            and address not in speaking
+            and not is_in_transition_state(before)
+            and not before.topic.is_sealed
+            and before.topic.filled is None
+            and is_unchanged(wanted, last, before)
+            and not find_hidden_values(situation, wanted, last, before)
+        ):
             continue
         sides = AddressView(address, wanted, last, before)
         if is_in_transition_state(before):

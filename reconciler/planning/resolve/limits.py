@@ -40,11 +40,11 @@ def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
 def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
     """Warn about rules without effect, because a parent namespace denies or allows the access."""
     situation = review.situation
-    for address in sorted(situation.wanted):
+    for address in situation.planned:
         resource = situation.wanted[address].resource
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
             continue
-        if situation.can_plan(address) and situation.find_capabilities(resource.cluster).access.denies_are_final:
+        if situation.find_capabilities(resource.cluster).access.denies_are_final:
             above = list(_collect_rules_above(address, resource, situation))
             for rule in resource.spec.acls:
                 yield from (

@@ -51,8 +51,8 @@ class TopicModels:
                 "read_replica_of": replica_of,
             }
             spec = self._specs[alike] = self._pattern.spec.model_copy(update=shape)
-        metadata = self._pattern.metadata.model_copy(update={"name": name, "namespace": namespace})
-        return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
+        metadata = self._pattern.metadata.copy_with(name=name, namespace=namespace)
+        return self._pattern.copy_with(metadata=metadata, spec=spec)
 
 
 def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:

@@ -4,6 +4,7 @@ import sys
 import time
 from datetime import date
 
+from reconciler.operations.steps.observe import pause_garbage_collection
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.planner import assess_draft, decide_actions
 from reconciler.resources.cluster import Cluster
@@ -53,7 +54,8 @@ assess_draft(
     {},
 )
 began = time.perf_counter()
-planned = assess_draft(decide_actions(desired, recorded, observed, request=given), {})
+with pause_garbage_collection():  # as `reconciler plan` does
+    planned = assess_draft(decide_actions(desired, recorded, observed, request=given), {})
 took = time.perf_counter() - began
 if planned.errors or len(planned.actions) != count // 5:
     sys.exit(f"{len(planned.actions)} actions, errors {planned.errors[:3]}")
