@@ -64,14 +64,9 @@ def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict
 
 
 def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
-    from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only connecting needs it
-    from kafka.structs import TopicPartition  # noqa: PLC0415
+    from kafka.structs import TopicPartition  # noqa: PLC0415 - only connecting needs it
 
-    known = {
-        spec
-        for spec in {*specs.values()}
-        if spec not in _SINCE or client.supports_version(ListOffsetsRequest, _SINCE[spec])
-    }
+    known = {spec for spec in {*specs.values()} if _is_supported(client, spec)}
     specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items() if spec in known}
     if not specs_by_partition:
         return {}
@@ -82,19 +77,27 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
     return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
 
+def _is_supported(client: KafkaClient, spec: int) -> bool:
+    from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only connecting needs it
+
+    return spec not in _SINCE or client.supports_version(ListOffsetsRequest, _SINCE[spec])
+
+
 def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
-    """Return start, end and stable offset of partitions, with four requests per leader."""
+    """Return start, end and stable offset of partitions, with at most four requests per leader."""
     wanted = list(places)
-    starts = read_offsets(client, wanted, EARLIEST)
     stable = read_offsets(client, wanted, LATEST, is_stable=True)
     ends = read_offsets(client, wanted, LATEST)
-    local = read_offsets(client, wanted, LOCAL)
-    return {
-        place: Bounds(
-            starts[place], max(local[place], starts[place]) if place in local else None, stable[place], ends[place]
-        )
-        for place in wanted
-    }
+    filled = [place for place in wanted if ends[place]]
+    starts, local = read_offsets(client, filled, EARLIEST), read_offsets(client, filled, LOCAL)
+    knows_local = bool(wanted) and _is_supported(client, LOCAL)
+    bounds = {}
+    for place in wanted:
+        # Records may be deleted between the requests, and the start must not be behind the end.
+        start = min(starts.get(place, 0), stable[place])
+        local_start = max(local.get(place, start), start) if knows_local else None
+        bounds[place] = Bounds(start, local_start, stable[place], ends[place])
+    return bounds
 
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
