@@ -108,17 +108,20 @@ class LedgerReader:
 
         until, has_seen_end = monotonic() + WAIT_S, False
         while not (has_seen_end and self._next >= self._read_log_end()):
+            before = self._next
             for received in self._receive():
                 if (error := received.error()) is None:
                     yield received.key() or b"", received.value()
-                    self._next, until = received.offset() + 1, monotonic() + WAIT_S
+                    self._next = received.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._next, has_seen_end = max(self._next, received.offset()), True
                 elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     pass  # A consumer that commits nothing can read without rights on the group.
                 elif not error.retriable() and error.code() not in LEADERLESS:
                     raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
-            if monotonic() > until:
+            if self._next > before:
+                until = monotonic() + WAIT_S
+            elif monotonic() > until:
                 message = f"{TOPIC} of cluster {self._cluster} is not readable from offset {self._next} on"
                 hint = "A transaction is open there, or brokers are down: it ends within a minute. Try again then."
                 raise RetryableError(message, hint=hint)
