@@ -195,6 +195,8 @@ class LedgerWriter:
             "transactional.id": transactional_id,
             "linger.ms": 0,
             "transaction.timeout.ms": TRANSACTION_MS,
+            # A client that connects only as needed waits 60 or 500 ms before it asks for its coordinator.
+            "enable.sparse.connections": False,
             **_QUICKLY,
         }
         self._producer, self._settings, self._cluster = Producer(reveal_secrets({**settings, **how})), settings, cluster
