@@ -1,7 +1,7 @@
 # Images of reconciler, one target each:
 #   docker build --target plan .    plans, and applies what needs no records
 #   docker build --target kafka .   the same on Kafka, and records: mirrors, copies, produce and consume
-#   docker build --target spark .   and jobs on Spark, with a Java runtime
+#   docker build --target spark .   and jobs on Spark, with a Java runtime; also drivers and executors on Kubernetes
 FROM python:3.13-slim-trixie@sha256:ffb752e139c0a19692a43af8d8523b274222dd68eebad5d583b45c2201c6e30a AS base
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -48,10 +48,12 @@ CMD ["--help"]
 FROM runtime AS spark
 # hadolint ignore=DL3008 # as above
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
+    && apt-get install --yes --no-install-recommends openjdk-21-jre-headless tini \
     && rm -rf /var/lib/apt/lists/*
+COPY spark-entrypoint /usr/local/bin/
 COPY --from=installed-spark /opt/reconciler /opt/reconciler
 USER 10001
+ENTRYPOINT ["tini", "--", "spark-entrypoint"]
 
 FROM runtime AS kafka
 COPY --from=installed-kafka /opt/reconciler /opt/reconciler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place
 from reconciler.manifests.models import find_header_complaints, validate_draft
@@ -15,6 +15,9 @@ from reconciler.resources.address import Address, find_document_address
 from reconciler.resources.base import FieldProblem
 from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _TWICE = f"Keep one of the two; what differs in an environment belongs below {OVERLAYS}/"
 
@@ -34,6 +37,7 @@ class DraftCollector:
         self._findings = findings
         self._overlays: dict[Address, tuple[Draft, bool]] = {}
         self._first: dict[Address, Place] = {}
+        self._specs: dict[str, BaseModel] = {}
 
     def add_overlays(self, drafts: Iterable[Draft]) -> None:
         """Store an environment's overlays until their bases are added."""
@@ -47,7 +51,7 @@ class DraftCollector:
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
                 other = self._overlays[address][0].places[0]
-                message = f"the overlay already has {address} already, at {other}"
+                message = f"the overlay already has {address}, at {other}"
                 complaints.append(FieldProblem(message, "Put both into one document", ("metadata", "name")))
             self._findings.add_complaints(draft.places, complaints)
             self._overlays.setdefault(address, (draft, drops))
@@ -89,7 +93,7 @@ class DraftCollector:
     def _validate(self, draft: Draft, address: Address | None = None) -> None:
         if address is not None:
             self.declared.add(address)
-        resource, complaints = validate_draft(draft)
+        resource, complaints = validate_draft(draft, self._specs)
         if isinstance(resource, Workspace):
             message = f"a Workspace may only be in {WORKSPACE_FILE} at the top"
             complaints.append(

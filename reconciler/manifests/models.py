@@ -261,21 +261,32 @@ Writable: TypeAlias = "Workspace | Resource"
 _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
-def validate_draft(draft: Draft) -> tuple[Writable | None, list[FieldProblem]]:
-    """Return a draft's resource, or `None`, with all complaints."""
+def validate_draft(
+    draft: Draft, specs: dict[str, BaseModel] | None = None
+) -> tuple[Writable | None, list[FieldProblem]]:
+    """Return a draft's resource, or `None`, with all complaints.
+
+    `specs` collects valid specs by kind and text: resources with equal specs share one, which saves time and memory.
+    """
+    specs = {} if specs is None else specs
     complaints = [*draft.complaints, *(find_null_complaints(draft.content) if draft.has_null else ())]
     headers = list(find_header_complaints(draft.content))
     if headers:
         return None, _add_new_complaints(complaints, headers)
-    model = MANIFEST_KINDS[draft.content["kind"]]
+    content = draft.content
+    model = MANIFEST_KINDS[content["kind"]]
     complaints = _add_new_complaints(complaints, _find_misplaced_secrets(draft, model))
-    if model is Cluster or draft.content["kind"] == "Workspace":
+    if model is Cluster or content["kind"] == "Workspace":
         _keep_spelling(draft, _PROPERTIES if model is Cluster else _SPARK_CONF)
+    text = f"{content['kind']} {content.get('spec')}"
     try:
-        resource = model.model_validate(draft.content, by_alias=True, by_name=False)
+        resource = model.model_validate(
+            {**content, "spec": specs[text]} if text in specs else content, by_alias=True, by_name=False
+        )
     except ValidationError as error:
         errors = translate_validation_error(error, model, draft.as_written())
         return None, _add_new_complaints(complaints, (_add_variable_origin(complaint, draft) for complaint in errors))
+    specs[text] = resource.spec
     return (None if complaints else resource), complaints
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC
@@ -100,18 +101,20 @@ class GoogleTokens:
         self._lock = threading.Lock()
         self._credentials: Any = None
 
-    def get_token(self, *, refused: str = "") -> CloudToken:
-        """Return a valid token, not the one that a server refused."""
+    def get_token(self, *, refused: str = "", for_s: float = 0) -> CloudToken:
+        """Return a token that is valid for `for_s` seconds, if Google's tokens are; not the one a server refused."""
         with self._lock, _translate_google_errors(self._account):
             from google.auth.transport.requests import Request
 
             if self._credentials is None:
                 self._credentials = self._open_credentials()
             credentials = self._credentials
-            if not credentials.valid or credentials.token == refused:
+            earliest = time.time() + for_s  # noqa: TID251 - compared with the expiry, as Google's library does
+            is_short = credentials.valid and _read_expiry(credentials) < earliest
+            if not credentials.valid or is_short or credentials.token == refused:
                 credentials.refresh(Request())
             subject = self._account.service_account or getattr(credentials, "service_account_email", None)
-            return CloudToken(credentials.token, credentials.expiry.replace(tzinfo=UTC).timestamp(), subject)
+            return CloudToken(credentials.token, _read_expiry(credentials), subject)
 
     def _open_credentials(self) -> Any:
         import google.auth
@@ -123,6 +126,10 @@ class GoogleTokens:
         if name is None:
             return source
         return Credentials(source, name, [_GOOGLE_SCOPE])  # type: ignore[no-untyped-call]
+
+
+def _read_expiry(credentials: Any) -> float:
+    return float(credentials.expiry.replace(tzinfo=UTC).timestamp())
 
 
 class AzureTokens:

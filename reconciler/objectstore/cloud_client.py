@@ -360,6 +360,8 @@ _LONGEST_BACKOFF_SECONDS: Final = 20.0
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 _WHOLE_SECONDS: Final = 600
+_EXECUTOR_TOKEN_S: Final = 1800
+"""Executors cannot renew a token. Half the life of Google's: two requests an hour, and half an hour for each task."""
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
 
@@ -411,11 +413,11 @@ class CloudClients:
         return self._place.scheme, self._place.bucket
 
     def resolve_settings(self) -> StoreSettings:
-        """Return the complete settings with credentials, of a Google service account its current token."""
+        """Return the complete settings with credentials, of a Google service account a token for half an hour."""
         opened = self._open()
         if opened.tokens is None:
             return opened.settings
-        token = ("bearer_token", Secret(opened.tokens.get_token().text))
+        token = ("bearer_token", Secret(opened.tokens.get_token(for_s=_EXECUTOR_TOKEN_S).text))
         return replace(opened.settings, cloud=(*(opened.settings.cloud or ()), token), account=None)
 
     def open_arrow_filesystem(self) -> FileSystem:

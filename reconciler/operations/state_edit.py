@@ -25,7 +25,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Record, Recorded
 from reconciler.runtime.dataclass import dataclass, replace
 from reconciler.runtime.text import shorten_run_id
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.repair import Repair, RepairChoice, UnlockRequest, UnlockResult, plan_repair, unlock, write_repair

@@ -281,8 +281,8 @@ def list_selection_warnings(review: Review) -> Iterator[PlanFinding]:
     """Warn about exclusions and labels without matches, and about unplanned role changes of targets."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
-        left_out = {build_exclude_pattern(cluster) for cluster in situation.request.selection.left_out}
-        named = [pattern for pattern in selection.excludes if pattern not in left_out]
+        clusters = {build_exclude_pattern(cluster) for cluster in (*situation.clusters, *selection.left_out)}
+        named = [pattern for pattern in selection.excludes if pattern not in clusters]
         yield from _find_unmatched_patterns(situation, "--exclude", named)
     yield from _find_unselected_roles(situation)
     if selection.changed_files is not None:

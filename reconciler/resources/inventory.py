@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAlias, assert_never
-
-from pydantic import ConfigDict, Field, TypeAdapter
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, assert_never, get_args
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.resources.acls import AccessBinding, NamespaceAcl
@@ -154,11 +152,21 @@ class ClusterIdentity:
     """Storage format of records, which linked clusters must share; `None` if links accept any."""
 
 
-Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink | MirrorTopic
+Declarable: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink
 
-AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
+Resource: TypeAlias = Declarable | MirrorTopic
 
-RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
+RESOURCE_KINDS: Final[dict[str, type[Resource]]] = {kind.__name__: kind for kind in get_args(Resource)}
+
+
+def read_resource(document: Mapping[str, Any], *, context: str | None = None) -> Resource:
+    """Return the resource of a JSON document. `context` is `KEPT` for a stored one.
+
+    Raises:
+        KeyError: The document has no kind, or an unknown one.
+        ValidationError: A field is invalid.
+    """
+    return RESOURCE_KINDS[document["kind"]].model_validate(document, context=context)
 
 
 def read_own_configs(resource: Resource) -> Mapping[str, str]:
@@ -174,7 +182,7 @@ def read_own_configs(resource: Resource) -> Mapping[str, str]:
             assert_never(resource)
 
 
-MANIFEST_KINDS: Final[dict[str, type[Workspace | Resource]]] = {
+MANIFEST_KINDS: Final[dict[str, type[Workspace | Declarable]]] = {
     "Workspace": Workspace,
     "Cluster": Cluster,
     "Namespace": Namespace,

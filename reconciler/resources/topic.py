@@ -73,7 +73,9 @@ class TopicSpec(Model):
         examples=["orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10"],
     )
     protect: Flag | None = Field(
-        default=None, description="Held in state: only an earlier apply with false lifts it.", examples=[True]
+        default=None,
+        description="Blocks its deletion, unmount and trim. Held in state: only an earlier apply with false lifts it.",
+        examples=[True],
     )
 
     def find_replica_conflicts(self) -> Iterator[str]:

@@ -5,7 +5,6 @@ Entries are valid once their object is complete. The next writer replaces a trun
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +30,8 @@ from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base_record, read_run_id
 
 if TYPE_CHECKING:
+    import asyncio
+
     from reconciler.planning.actions import Action
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Record, Recorded
@@ -279,6 +280,8 @@ class Journal:
             raise self._broken
         if not entries:
             return
+        import asyncio  # noqa: PLC0415 - a plan reads journals, and needs no event loop
+
         ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((entries, ended))
         if self._writing is None:

@@ -26,7 +26,7 @@ _Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _LockfileModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class StatePointer(_LockfileModel):

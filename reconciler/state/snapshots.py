@@ -14,7 +14,7 @@ import orjson
 from reconciler.errors import NewerFormatError, UserError
 from reconciler.resources.address import Address, build_sort_key
 from reconciler.resources.base import KEPT
-from reconciler.resources.inventory import RESOURCE, Ownership, Record, Recorded, Resource
+from reconciler.resources.inventory import Ownership, Record, Recorded, Resource, read_resource
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.state.lockfile import STATE_PREFIX, Lockfile, Owner, StatePointer, read_lockfile
@@ -257,8 +257,8 @@ def _decode_entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, 
 def _decode_resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
-        return RESOURCE.validate_python({**raw, "spec": specs[known]})
-    resource = RESOURCE.validate_python(raw, context=KEPT)
+        return read_resource({**raw, "spec": specs[known]})
+    resource = read_resource(raw, context=KEPT)
     if not isinstance(resource, MirrorTopic):
         specs[known] = resource.spec
     return resource

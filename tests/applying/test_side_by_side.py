@@ -15,7 +15,7 @@ from reconciler.applying.events import ActionDone, ActionStarted
 from reconciler.applying.ports import RunPorts
 from reconciler.providers.protocol import CompletedAction
 from reconciler.resources.inventory import Capabilities
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from tests.applying.platform import Platform, Stage, Turn, Works, copy, create
 from tests.state.simulation import Simulation, simulate
 

@@ -22,7 +22,7 @@ from reconciler.errors import (
 )
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.journal import Entry, retry_until_answered
 from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import read_snapshot

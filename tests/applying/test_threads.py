@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import StoppedError
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 
 if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects
@@ -160,7 +160,7 @@ def test_after_the_time_for_ending_nothing_is_begun(effects: ThreadEffects) -> N
 def test_a_call_that_hangs_does_not_keep_the_program_alive() -> None:
     program = """
 import asyncio, threading
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.errors import StoppedError
 from reconciler.errors import StoppedError
 effects = ThreadEffects(1)

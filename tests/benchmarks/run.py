@@ -35,6 +35,7 @@ AREAS = {
     "mounting": "Mounting topics",
     "fetching": "Tiered storage: reading back",
     "mirroring": "Mirroring between embedded clusters",
+    "yarn": "Mirroring on YARN",
     "reading": "Reading into Spark, and writing streams",
     "jobs": "Re-keying and compaction in Spark",
     "kafkareading": "Reading from Kafka",

@@ -28,6 +28,14 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
         "`reconciler validate` of 10 topics",
         "that app with our models",
         in_turns(validates, repetitions),
-        aim=1.3,
+        aim=1.2,
         why="It also imports the YAML parser and the checks, which the floor does not have.",
     )
+    empty = write_workspace(scratch / "empty", topics=0, files=1)
+    process(RECONCILER, "apply", "--yes", folder=empty)
+    plans = {
+        "floor": lambda: process(sys.executable, "-c", "import typer, pydantic, yaml").seconds,
+        "ours": lambda: process(RECONCILER, "plan", folder=empty).seconds,
+    }
+    against = '`python -c "import typer, pydantic, yaml"`'
+    yield compared("`reconciler plan` without topics", against, in_turns(plans, repetitions), aim=1.8)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -52,6 +54,7 @@ LOADED = (
     "print(sorted(set(sys.argv[1].split()) & set(sys.modules))); sys.exit(code)"
 )
 LAZY = "boto3 botocore deepdiff prometheus_client pandas"
+EVENT_LOOP = "asyncio ssl"
 HEAVY = f"pyarrow numpy pyspark rich yaml orjson {LAZY}"
 
 
@@ -78,14 +81,24 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str], unwanted: str
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("command", ["validate", "plan", "apply --yes", "state list"])
-def test_work_on_a_folder_loads_no_library_that_only_others_need(command: str, call: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "unwanted"),
+    [
+        ("validate", f"{LAZY} {EVENT_LOOP}"),
+        ("plan", f"{LAZY} {EVENT_LOOP}"),
+        ("apply --yes", LAZY),
+        ("state list", LAZY),
+    ],
+)
+def test_work_on_a_folder_loads_no_library_that_only_others_need(
+    command: str, unwanted: str, call: Call, tmp_path: Path
+) -> None:
     assert call("apply", "--yes").code == 0
     manifest = tmp_path / "manifests" / "example.yaml"
     assert "partitions: 3" in manifest.read_text()
     manifest.write_text(manifest.read_text().replace("partitions: 3", "partitions: 4"))
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, LAZY, *command.split()],
+        [sys.executable, "-c", LOADED, unwanted, *command.split()],
         capture_output=True,
         text=True,
         check=True,
@@ -93,6 +106,47 @@ def test_work_on_a_folder_loads_no_library_that_only_others_need(command: str, c
         env=environment(),
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+COUNTED = """
+import gc, json, sys
+from reconciler.cli.main import main
+code = main(sys.argv[1:])
+ours = {
+    (each.__module__, each.__qualname__): vars(each)
+    for each in gc.get_objects() if isinstance(each, type) and str(each.__module__).startswith("reconciler.")
+}
+print(json.dumps({
+    "modules": sum(name.partition(".")[0] == "reconciler" for name in sys.modules),
+    "data classes": sum("__dataclass_fields__" in each for each in ours.values()),
+    "models": sum("__pydantic_fields__" in each for each in ours.values()),
+    "models ready to validate": sum(each.get("__pydantic_complete__") is True for each in ours.values()),
+}))
+sys.exit(code)
+"""
+BUDGETS: Final[Mapping[str, Mapping[str, int]]] = {
+    "--help": {"modules": 13, "data classes": 4, "models": 0},
+    "validate": {"modules": 79, "data classes": 136, "models": 58, "models ready to validate": 9},
+    "plan": {"modules": 187, "data classes": 327, "models": 76, "models ready to validate": 15},
+    "apply --yes": {"modules": 210, "data classes": 394, "models": 76, "models ready to validate": 16},
+}
+"""What a command with nothing to do imports and defines at most, of ours."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", BUDGETS)
+def test_a_command_imports_and_defines_no_more_than_its_budget(command: str, call: Call, tmp_path: Path) -> None:
+    assert call("apply", "--yes").code == 0
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, *command.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    counted = json.loads(done.stdout.splitlines()[-1])
+    assert {name: (counted[name], most) for name, most in BUDGETS[command].items() if counted[name] > most} == {}
 
 
 ON_WINDOWS = """
@@ -178,6 +232,27 @@ def test_the_process_leaves_with_the_code(run: Run) -> None:
     done = run("plna")
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr.startswith("Error: No such command: 'plna'")
+
+
+ENDING = """
+import atexit, sys, threading
+from reconciler.cli.main import run_process
+def tell():
+    threading.main_thread().join()
+    print("a thread has ended", flush=True)
+atexit.register(print, "what was registered has run")
+if sys.argv.pop(1) == "waiting":
+    threading.Thread(target=tell).start()
+run_process()
+"""
+
+
+@pytest.mark.parametrize("thread", ["none", "waiting"])
+def test_a_process_ends_after_its_threads_and_what_was_registered(thread: str) -> None:
+    command = [sys.executable, "-c", ENDING, thread, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    assert "what was registered has run" in done.stdout
+    assert ("a thread has ended" in done.stdout) == (thread == "waiting")
 
 
 def test_without_a_command_it_explains_itself_and_exits_64(run: Run) -> None:

@@ -23,7 +23,7 @@ from reconciler.planning.actions import Create
 from reconciler.providers.protocol import CompletedAction, Edge
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import read_resource
 from tests.cli.conftest import COMMAND, Call, environment
 from tests.docs import catalog
 
@@ -236,7 +236,7 @@ def test_records_for_a_mirror_are_refused_with_both_addresses(tmp_path: Path) ->
     cluster = {"kind": "Cluster", "metadata": {"name": "east"}, "spec": {"embedded": {"root": "memory://wording-east"}}}
     link = {"kind": "MirrorLink", "metadata": {"name": "from-west", "cluster": "east"}, "spec": {"source": "west"}}
     copy = {"kind": "MirrorTopic", "cluster": "east", "link": "from-west", "source_cluster": "west", "name": "copy"}
-    given = [RESOURCE.validate_python(each) for each in (cluster, link, {**copy, "source": "copy"})]
+    given = [read_resource(each) for each in (cluster, link, {**copy, "source": "copy"})]
     provider = open_provider(given[0], Edge(tmp_path, {}, lambda: str(uuid.uuid4()), lambda: 0))
     for resource in given:
         action = Create(address=resource.address, after=resource, parameters={"partitions": 3, "configs": {}})

@@ -43,7 +43,7 @@ from reconciler.planning.same_or_less import Difference, FieldDifference, Move, 
 from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.resources.address import Address
 from reconciler.resources.base import OfNamespace, OnCluster
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import read_resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.resources.namespace import Namespace
 from reconciler.state.snapshots import Snapshot
@@ -268,7 +268,7 @@ def adoptions() -> Plan:
 
 def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
     spec = {"metadata": {"name": "a", "cluster": "west"}, "spec": {"partitions": 1}}
-    topic = RESOURCE.validate_python({"kind": "Topic", **spec})
+    topic = read_resource({"kind": "Topic", **spec})
     for reasons, said in (
         ((Reason.REPLACED, Reason.SOURCE_KEPT), "replaced: it was a read replica,"),
         ((Reason.REPLACED, Reason.HOLDS_DATA), "replaced: it was an ordinary topic"),
@@ -347,7 +347,7 @@ def test_an_update_that_rests_on_something_else_is_shown_with_both_sides() -> No
     ],
 )
 def test_a_namespace_that_is_made_says_its_limits_and_its_key(spec: dict[str, object], said: str) -> None:
-    made = RESOURCE.validate_python(
+    made = read_resource(
         {"apiVersion": "reconciler/v1", "kind": "Namespace", "metadata": {"name": "n", "cluster": "west"}, "spec": spec}
     )
     assert summarize_resource(made) == said
@@ -402,7 +402,7 @@ def test_values_of_each_topic_are_shown_where_they_differ_for_as_long_as_they_fi
 
 def test_one_resource_with_very_many_rules_does_not_hide_the_others() -> None:
     rules = [{"principal": f"User:u{number:04}", "operations": ["read"]} for number in range(3_000)]
-    home = RESOURCE.validate_python(
+    home = read_resource(
         {"kind": "Namespace", "metadata": {"name": "shop", "cluster": "west"}, "spec": {"acls": rules}}
     )
     plan = creating(home, sample_results.topic("shop:orders"))

@@ -20,8 +20,8 @@ import pytest
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.operations.steps import jobs
-from reconciler.runtime import threads
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime import thread_effects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import Lockfile, Owner, read_lockfile
 from tests.cli.conftest import COMMAND, Run, environment
@@ -147,8 +147,8 @@ spec: {{partitions: 2}}
 
 
 def test_what_a_run_is_given_to_end_adds_up_to_less_than_three_seconds() -> None:
-    assert threads._RUNNING_CALL_S < threads._ENDING_CALL_S
-    assert threads._ENDING_CALL_S + jobs._STOP_WAIT_S < 3
+    assert thread_effects._RUNNING_CALL_S < thread_effects._ENDING_CALL_S
+    assert thread_effects._ENDING_CALL_S + jobs._STOP_WAIT_S < 3
 
 
 @dataclass

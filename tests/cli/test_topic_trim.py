@@ -113,6 +113,16 @@ def test_mirrors_that_lack_the_records_are_named_in_the_block(twins: Twins) -> N
     assert not {"d", "e"}.intersection(twins.values(MIRROR))
 
 
+def test_a_stopped_mirror_is_trimmed_like_a_topic_and_stays_stopped(twins: Twins) -> None:
+    twins.said("mirror", "failover", MIRROR, "--yes")
+    topic = MIRROR.replace("mirror/", "topic/")
+    blocked = twins.typed("topic", "trim", topic, "--before", "1")
+    assert (blocked.code, f"--allow trim:{topic}" in blocked.err) == (7, True), blocked.err
+    twins.said("topic", "trim", topic, "--before", "1", "--allow", f"trim:{topic}", "--yes")
+    assert (starts(twins, topic), twins.values(topic), twins.status(MIRROR)) == ([1, 1], ["b"], "STOPPED")
+    assert twins.values(ORDERS) == ["a", "b", "c"]
+
+
 def test_a_mirror_that_cannot_be_read_is_named(twins: Twins) -> None:
     twins.lose("east")
     said = twins.typed("topic", "trim", ORDERS, "--before", "1")

@@ -31,7 +31,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, LiveMirror, MirrorSupport, Observed
+from reconciler.resources.inventory import LiveMirror, MirrorSupport, Observed, read_resource
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -252,7 +252,7 @@ class NativeProvider:
             configs, (namespace, short) = {**taken.configs, **mirror.configs}, split_name(mirror.name)
             metadata = {"name": short, "namespace": namespace, "cluster": self.name}
             spec = {"partitions": taken.partitions, "configs": configs}
-            topic = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+            topic = read_resource({"kind": "Topic", "metadata": metadata, "spec": spec})
             self._do(Create(address=topic.address, after=topic))
             entry = MirrorEntry(mirror.link, mirror.source, taken.incarnation, since_ms=self.edge.now_ms())
             self.book.mirrors[mirror.name] = entry

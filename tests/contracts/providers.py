@@ -11,7 +11,7 @@ from reconciler.planning.actions import Change, ControlAction, Create, Delete, U
 from reconciler.providers.protocol import CompletedAction, FailedAction, Outcome, Provider, Scope
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import full_name_of, kind_of
-from reconciler.resources.inventory import RESOURCE, Observed, Resource
+from reconciler.resources.inventory import Observed, Resource, read_resource
 from tests.contracts.names import is_own, own
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def topic(name: str, namespace: str = "", **spec: Any) -> Resource:
     place = {"name": name, "namespace": own(namespace)} if namespace else {"name": own(name)}
     metadata = {**place, "cluster": "west"}
-    return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 3, **spec}})
+    return read_resource({"kind": "Topic", "metadata": metadata, "spec": {"partitions": 3, **spec}})
 
 
 def namespace(name: str, **configs: str) -> Resource:
     keys = {key.replace("_", "."): value for key, value in configs.items()}
     metadata = {"name": own(name), "cluster": "west"}
-    return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": {"configs": keys}})
+    return read_resource({"kind": "Namespace", "metadata": metadata, "spec": {"configs": keys}})
 
 
 def create(resource: Resource, **parameters: Any) -> Create:

@@ -24,7 +24,7 @@ from reconciler.resources import measures
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import read_resource
 from reconciler.resources.measures import GroupLag
 from reconciler.resources.owners import OwnerChange, ResourceOwner
 from tests.contracts import confluent, redpanda
@@ -206,7 +206,7 @@ def test_a_value_that_cannot_be_is_refused_and_nothing_of_its_action_is_done(pro
 def test_access_rules_are_made_with_what_they_lie_on_and_changed_one_by_one(provider: Provider, replicas: int) -> None:
     rule = {"principal": "User:a", "operations": ["write", "read"]}
     orders = topic("orders", replicationFactor=replicas, acls=[rule, rule])
-    shop = RESOURCE.validate_python(
+    shop = read_resource(
         {
             "kind": "Namespace",
             "metadata": {"name": own("shop"), "cluster": "west"},

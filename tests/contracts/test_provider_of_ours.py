@@ -16,7 +16,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.groups import OffsetMove, ToEarliest
-from reconciler.resources.inventory import RESOURCE, Resource
+from reconciler.resources.inventory import Resource, read_resource
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.contracts.providers import apply, create, delete, done, look, namespace, refused, topic, update
 from tests.embedded.samples import NOW, ids, numbered, rows_of, values
@@ -56,11 +56,11 @@ def provider(declared: Cluster, edge: Edge) -> Provider:
 
 def link(**spec: Any) -> Resource:
     metadata = {"name": "from-north", "cluster": "west"}
-    return RESOURCE.validate_python({"kind": "MirrorLink", "metadata": metadata, "spec": {"source": "north", **spec}})
+    return read_resource({"kind": "MirrorLink", "metadata": metadata, "spec": {"source": "north", **spec}})
 
 
 def mirror(source: str, **fields: Any) -> Resource:
-    return RESOURCE.validate_python(
+    return read_resource(
         {
             "kind": "MirrorTopic",
             "cluster": "west",
@@ -245,7 +245,7 @@ def test_a_mirror_follows_its_source(linked: Provider, tmp_path: Path, edge: Edg
     )
     source = open_provider(north, edge)
     done(source, create(north))
-    orders = RESOURCE.validate_python(
+    orders = read_resource(
         {"kind": "Topic", "metadata": {"name": "orders", "cluster": "north"}, "spec": {"partitions": 2}}
     )
     done(source, create(orders))
@@ -306,7 +306,7 @@ def test_a_link_that_exists_and_differs_is_not_created_over(linked: Provider) ->
 
 def test_what_it_cannot_do_is_refused_not_ignored(provider: Provider) -> None:
     metadata = {"name": "clicks", "cluster": "west"}
-    mounting = RESOURCE.validate_python({"kind": "Mounting", "metadata": metadata, "spec": {"state": "mounted"}})
+    mounting = read_resource({"kind": "Mounting", "metadata": metadata, "spec": {"state": "mounted"}})
     for action in (create(mounting), update(mounting), delete(mounting)):
         assert f"cannot {action.verb} it" in str(refused(provider, action))
     orders = topic("orders")
@@ -404,7 +404,7 @@ def test_a_topic_is_unmounted_and_mounted_again_and_doing_it_twice_does_it_once(
 def transition(verb: str, name: str, location: str, *, alias: str | None = None) -> Transition:
     aliased = {} if alias is None else {"as": alias}
     state = f"{verb}ed"
-    after = RESOURCE.validate_python(
+    after = read_resource(
         {
             "kind": "Mounting",
             "metadata": {"name": name, "cluster": "west"},

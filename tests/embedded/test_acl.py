@@ -35,7 +35,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
 from reconciler.resources.acls import ACLS, NamespaceAcl, build_rule_path, parse_rule, to_rule_fields
 from reconciler.resources.groups import ToEarliest
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import read_resource
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
 from tests.embedded.samples import cluster_in, contents, numbered, values
 from tests.embedded.stores import WatchedStore
@@ -661,7 +661,7 @@ def test_the_guide_refuses_as_it_says() -> None:
     made = cluster_in(MemoryStore())
     made.create_namespace("shop:eu")
     made.create_topic("shop:eu:invoices")
-    shop, invoices = (RESOURCE.validate_python(row) for row in yaml.safe_load_all(guide(RULES, "yaml")[0]))
+    shop, invoices = (read_resource(row) for row in yaml.safe_load_all(guide(RULES, "yaml")[0]))
     made.set_namespace_acls("shop", to_acl_entries(shop.spec.acls))
     made.set_topic_acls("shop:eu:invoices", to_acl_entries(invoices.spec.acls))
     with pytest.raises(NotAuthorizedError) as refused:

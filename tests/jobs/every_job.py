@@ -81,6 +81,28 @@ def broker(request: pytest.FixtureRequest) -> Place:
     return Place(request.getfixturevalue("kafka_broker"), request.getfixturevalue("kafka_prefix"))
 
 
+def no_broker() -> Place:
+    raise AssertionError("a mirror of embedded clusters asks for no broker")
+
+
+SUBMITTED_MIRROR = """
+import os, sys
+from pathlib import Path
+from pyspark import cloudpickle
+from reconciler.jobs.session import start_session
+from reconciler.resources.workspace import SparkSpec
+from tests.jobs import doubles
+from tests.jobs.every_job import Scene, mirror_is_the_same
+
+cloudpickle.register_pickle_by_value(doubles)
+folder = Path(sys.argv[1])
+with start_session(SparkSpec(master=sys.argv[2]), environ=os.environ) as spark:
+    mirror_is_the_same(Scene(folder, doubles.LostExecutor(folder), spark.session, None))
+(folder / "mirrored").touch()
+"""
+"""A driver for `spark-submit`: its arguments are a folder and the master."""
+
+
 # The jobs. Each is done on the cluster, and sees for itself that its outcome is right.
 
 

@@ -79,14 +79,21 @@ def master_alone(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[Standalone]:
-    """Start a cluster of two workers with a core each, and a session on it that tries slow tasks a second time."""
+def two_workers(folder: Path) -> Iterator[Standalone]:
+    """Start a cluster of two workers with a core each, without a session."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
         process = _process(stack, folder, "master.Master", "127.0.0.1")
         running = Standalone(stack, folder, _wait_for(process, r"Starting Spark master at (spark://\S+)"))
         running.add_worker()
         running.add_worker()
+        yield running
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[Standalone]:
+    """Start a cluster of two workers with a core each, and a session on it that tries slow tasks a second time."""
+    with two_workers(folder) as running:
         conf: dict[str, str | int | bool] = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -98,7 +105,7 @@ def standalone(folder: Path) -> Iterator[Standalone]:
             "spark.speculation.multiplier": "1.1",
             "spark.speculation.task.duration.threshold": "2s",
         }
-        running.spark = stack.enter_context(
+        running.spark = running.stack.enter_context(
             start_session(SparkSpec(master=running.master, conf=conf), environ=os.environ)
         )
         yield running

@@ -17,34 +17,18 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.resources.workspace import SparkSpec
 from tests.embedded.samples import NOW, ids
 from tests.jobs.doubles import LostExecutor
-from tests.jobs.every_job import Scene, mirror_is_the_same
+from tests.jobs.every_job import SUBMITTED_MIRROR, Scene, mirror_is_the_same, no_broker
 from tests.jobs.standalone import HOME
 from tests.jobs.yarn import spark_settings, yarn
 from tests.operations.stage import CLUSTER, LINK, ORDERS, TOPIC
 
 if TYPE_CHECKING:
     from tests.jobs.conftest import OneSpark
-    from tests.jobs.kafka.copies import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough, pytest.mark.xdist_group("yarn")]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300
-MIRROR = """
-import os, sys
-from pathlib import Path
-from pyspark import cloudpickle
-from reconciler.jobs.session import start_session
-from reconciler.resources.workspace import SparkSpec
-from tests.jobs import doubles
-from tests.jobs.every_job import Scene, mirror_is_the_same
-
-cloudpickle.register_pickle_by_value(doubles)
-folder = Path(sys.argv[1])
-with start_session(SparkSpec(master="yarn"), environ=os.environ) as spark:
-    mirror_is_the_same(Scene(folder, doubles.LostExecutor(folder), spark.session, None))
-(folder / "mirrored").touch()
-"""
 RECONCILER = Path(sys.executable).with_name("reconciler").read_text(encoding="utf-8")
 WORKSPACE = """\
 apiVersion: reconciler/v1
@@ -53,10 +37,6 @@ metadata: {name: shop}
 spec:
   spark: {engine: spark, master: yarn}
 """
-
-
-def no_broker() -> Place:
-    raise AssertionError("a mirror of embedded clusters asks for no broker")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +76,7 @@ def submit(cluster: Path, script: str, *arguments: str, mode: str = "cluster") -
 
 
 def test_an_executor_is_killed_in_the_middle_of_a_mirror_in_cluster_mode(cluster: Path, tmp_path: Path) -> None:
-    ended = submit(cluster, MIRROR, str(tmp_path))
+    ended = submit(cluster, SUBMITTED_MIRROR, str(tmp_path), "yarn")
     assert ended.returncode == 0, ended.stderr
     assert (LostExecutor(tmp_path).is_over.exists(), (tmp_path / "mirrored").exists()) == (True, True)
 

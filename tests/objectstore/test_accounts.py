@@ -178,6 +178,17 @@ def test_tokens_of_a_service_account_are_renewed_before_they_expire(
     assert len(google.tokens) > 1
 
 
+def test_executors_get_a_token_that_lasts_half_an_hour(google: AccountServer) -> None:
+    store = open_store(StoreSettings("gs://topics/west", endpoint=google.url, account=OF_SERVICE_ACCOUNT))
+    google.life_seconds = 20 * 60
+    assert store.get("a") is None
+    google.life_seconds = 60 * 60
+    for _ in range(2):
+        twin = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
+        assert twin.get("a") is None
+    assert google.sent_tokens == [google.tokens[0], google.tokens[1], google.tokens[1]]
+
+
 def test_a_service_account_that_may_not_be_impersonated_is_named_once_and_no_secret_is_shown(
     google: AccountServer,
 ) -> None:

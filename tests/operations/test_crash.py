@@ -16,7 +16,7 @@ from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import open_work
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import list_snapshots, read_snapshot
 from tests.embedded.deaths import cluster_in, opened

@@ -12,6 +12,7 @@ from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import swap
 from reconciler.objectstore.open import open_store
+from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.init import init
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.state_edit import state_unlock
@@ -66,6 +67,20 @@ def free(bench: Bench, state: ObjectStore) -> None:
     found = read_lockfile(state)
     if found is not None and found.lockfile.lease.status == "held":
         state_unlock(bench.invocation, Select(), found.lockfile.lease.run, confirm=lambda _line: True, stop=bench.stop)
+
+
+def test_a_plan_saved_with_one_key_is_applied_with_the_next(
+    bench: Bench, place: str, s3_server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.apply().verdict is None
+    bench.write("manifests/topic-1.yaml", TOPICS.format(number=1))
+    planned = bench.plan(out=Path("p.json")).plan
+    for name, value in s3_server.environ("successor", endpoint=proxy.endpoint).items():
+        monkeypatch.setenv(name, value)
+    assert bench.plan().plan.digest == planned.digest
+    assert bench.apply(options=ApplyOptions(file=Path("p.json"))).verdict is None
+    assert bench.plan().plan.is_empty
+    assert "cluster.json" in names(s3_server, f"{place}/west")
 
 
 def test_what_is_applied_in_a_bucket_is_there_and_then_there_is_nothing_to_do(

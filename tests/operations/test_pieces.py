@@ -24,7 +24,8 @@ from reconciler.operations.steps.workspace import find_excluded_clusters, split_
 from reconciler.planning.actions import Estimate, RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
-from reconciler.runtime.threads import ThreadEffects, Workers
+from reconciler.runtime.thread_effects import ThreadEffects
+from reconciler.runtime.threads import Workers
 from reconciler.state.journal import Journal
 from reconciler.state.lease import Claim, acquire
 from reconciler.state.lockfile import Owner

@@ -36,7 +36,7 @@ from reconciler.planning.saved_plan import encode_action, encode_saved_plan, rea
 from reconciler.process import extract_base_files, find_read_limit, list_changed_files, read_commit
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
-from reconciler.resources.inventory import RESOURCE
+from reconciler.resources.inventory import read_resource
 from tests.cli.test_git import ENVIRON
 
 if TYPE_CHECKING:
@@ -671,7 +671,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     afters = [after for action in read_plan_to_apply(saved).plan.actions if (after := build_result_json(action))]
     kept = {after["spec"]["provider"] for after in afters}
     assert kept == {"kafka", "redpanda", "confluent", "embedded"}
-    assert all(map(RESOURCE.validate_python, afters))
+    assert all(map(read_resource, afters))
 
 
 def test_a_plan_that_is_saved_and_applied_leaves_no_secret_anywhere(far: Bench) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from reconciler.errors import UserError
 from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.inventory import (
-    RESOURCE,
     DeclaredResource,
     LiveCluster,
     LiveMirror,
@@ -20,6 +19,7 @@ from reconciler.resources.inventory import (
     Recorded,
     RemoteRemains,
     Resource,
+    read_resource,
 )
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.world import topic_from
@@ -28,7 +28,7 @@ CLUSTER_ID = "-id"
 
 
 def cluster(name: str, **spec: Any) -> Resource:
-    return RESOURCE.validate_python(
+    return read_resource(
         {
             "kind": "Cluster",
             "metadata": {"name": name},
@@ -56,28 +56,28 @@ def _read(item: dict[str, Any]) -> Resource:
         case "cluster":
             return cluster(name, **spec)
         case "policy":
-            return RESOURCE.validate_python({"kind": "TieringPolicy", "metadata": {"name": name}, "spec": spec})
+            return read_resource({"kind": "TieringPolicy", "metadata": {"name": name}, "spec": spec})
         case "namespace":
             metadata = {"name": name, "cluster": on, "labels": labels}
-            return RESOURCE.validate_python({"kind": "Namespace", "metadata": metadata, "spec": spec})
+            return read_resource({"kind": "Namespace", "metadata": metadata, "spec": spec})
         case "topic":
             namespace, own = split_name(name)
             metadata = {"name": own, "namespace": namespace, "cluster": on, "labels": labels}
             if not spec.keys() & {"recoverFrom", "readReplicaOf"}:
                 spec.setdefault("partitions", 1)
-            return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+            return read_resource({"kind": "Topic", "metadata": metadata, "spec": spec})
         case "mounting":
             namespace, own = split_name(name)
             metadata = {"name": own, "namespace": namespace, "cluster": on}
-            return RESOURCE.validate_python({"kind": "Mounting", "metadata": metadata, "spec": spec})
+            return read_resource({"kind": "Mounting", "metadata": metadata, "spec": spec})
         case "link":
             spec["mirrorTopics"] = [
                 {"source": mirror} if isinstance(mirror, str) else mirror for mirror in spec.pop("mirrors", [])
             ]
             metadata = {"name": name, "cluster": on, "labels": labels}
-            return RESOURCE.validate_python({"kind": "MirrorLink", "metadata": metadata, "spec": spec})
+            return read_resource({"kind": "MirrorLink", "metadata": metadata, "spec": spec})
         case "mirror":
-            return RESOURCE.validate_python(
+            return read_resource(
                 {"kind": "MirrorTopic", "cluster": on, "name": name, "source": name, "sourceCluster": "west", **spec}
             )
         case _:

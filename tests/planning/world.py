@@ -29,7 +29,6 @@ from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, build_rule_p
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import (
-    RESOURCE,
     ClusterIdentity,
     Desired,
     Inventory,
@@ -40,6 +39,7 @@ from reconciler.resources.inventory import (
     Record,
     RemoteRemains,
     Resource,
+    read_resource,
 )
 from reconciler.resources.measures import Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -161,7 +161,7 @@ def topic_from(mirror: MirrorTopic, configs: Mapping[str, Any]) -> Resource:
     namespace, _, name = mirror.name.rpartition(":")
     metadata = {"name": name, "namespace": namespace, "cluster": mirror.cluster}
     spec = {"partitions": mirror.partitions or 1, "configs": dict(configs)}
-    return RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+    return read_resource({"kind": "Topic", "metadata": metadata, "spec": spec})
 
 
 def _delete(action: Delete, observed: dict[Address, Observed]) -> None:
@@ -245,7 +245,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     declared = action.parameters.get("configs")
     configs = {**found.own, **(declared if isinstance(declared, Mapping) else {})}
     spec = {"partitions": found.partitions, "configs": configs}
-    mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
+    mounted = read_resource({"kind": "Topic", "metadata": metadata, "spec": spec})
     legacy = RemoteRemains(location, is_deleted=False)
     observed[topic] = Observed(mounted, f"mounted by {action.id}", state="ENABLED", topic=LiveTopic(legacy=legacy))
     return f"mounted by {action.id}"
@@ -276,7 +276,7 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
             place.pop(last, None)
         else:
             place[last] = change.after if not isinstance(change.after, Mapping) else dict(change.after)
-    return RESOURCE.validate_python(row)
+    return read_resource(row)
 
 
 def _rule(kind: type[TopicAcl], path: str, operations: Any) -> dict[str, Any]:

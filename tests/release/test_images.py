@@ -17,6 +17,7 @@ from dockerfile_parse import DockerfileParser
 from tests.docs.markdown import ROOT
 
 FILE = ROOT / "Dockerfile"
+SPARK = ROOT / "spark-entrypoint"
 PLACES = ("/src", "/wheels", "/opt/reconciler")
 """Folders of an image that a replay has below a folder of its own."""
 BASE_MB = 150
@@ -69,13 +70,22 @@ def test_every_image_begins_from_one_digest_runs_as_nobody_special_and_starts_th
     for target in ("plan", "kafka", "spark"):
         last = {step.instruction: step.value for step in whole(target)}
         assert last["USER"] == "10001", target
-        assert last["ENTRYPOINT"] == '["reconciler"]', target
+        starts = ["tini", "--", SPARK.name] if target == "spark" else ["reconciler"]
+        assert json.loads(last["ENTRYPOINT"]) == starts, target
     assert list(stages())[-1] == "plan"
+
+
+def test_the_entrypoint_of_the_image_with_spark_starts_the_command_and_shellcheck_finds_nothing() -> None:
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run([SPARK, "--version"], env={"PATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("reconciler ")
+    subprocess.run([Path(sys.executable).with_name("shellcheck"), SPARK], check=True)
 
 
 def test_the_context_leaves_out_all_that_is_not_copied() -> None:
     wanted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = [step.value.split()[:-1] for step in whole("build") if step.instruction == "COPY"]
+    steps = [step for _, steps in stages().values() for step in steps if step.instruction == "COPY"]
+    copied = [step.value.split()[:-1] for step in steps if not step.value.startswith("--from=")]
     assert wanted == {source for sources in copied for source in sources}
     assert (ROOT / ".dockerignore").read_text().startswith("*\n")
 

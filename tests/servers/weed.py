@@ -37,6 +37,7 @@ _STARTS: Final = 3
 
 IDENTITIES: Final = {
     "admin": ["Admin", "Read", "Write", "List", "Tagging"],
+    "successor": ["Admin", "Read", "Write", "List", "Tagging"],
     "reader": ["Read", "List"],
     "unlisted": ["Read", "Write"],
     "nobody": [],

@@ -20,7 +20,7 @@ from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import Work, open_work
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.repair import UnlockRequest, unlock
 from reconciler.state.snapshots import read_snapshot

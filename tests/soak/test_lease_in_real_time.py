@@ -14,7 +14,7 @@ from reconciler.errors import LeaseError, RetryableError
 from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lease import LeasePatience, acquire
 from reconciler.state.snapshots import read_snapshot
 from tests.servers.proxy import Late, Proxy

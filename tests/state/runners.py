@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from reconciler.errors import LostRaceError
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lease import LeasePatience, acquire
 from tests.state.samples import claim, record
 

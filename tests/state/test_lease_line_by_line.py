@@ -13,7 +13,7 @@ import pytest
 from reconciler.errors import LeaseError, RetryableError, UnansweredError, UserError
 from reconciler.objectstore import swap
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lease import Lease, LeasePatience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, StoredLockfile, read_lockfile
 from reconciler.state.snapshots import list_snapshots, read_snapshot_of

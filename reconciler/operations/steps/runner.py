@@ -35,7 +35,7 @@ from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
 from reconciler.resources.owners import OwnerChange, ResourceOwner, build_owner_key
 from reconciler.runtime.dataclass import dataclass
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import LeaseTerms
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.allowances import list_commit_warnings, list_unused_warnings
@@ -68,16 +68,35 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import find_similar, format_suggestion
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Recorded
+    from reconciler.resources.inventory import Observed, Recorded
 
 
 def check_resources(situation: Situation) -> Iterator[PlanFinding]:
     """Yield references to missing resources and unsupported features."""
+    valid: set[Hashable] = set()
     for address in sorted(situation.wanted):
         if situation.can_plan(address):
             wanted = situation.wanted[address]
-            for message, hint in _check_resource(address, wanted, situation):
+            likeness = _make_likeness_key(wanted, situation.observed.get(address))
+            if likeness in valid:
+                continue
+            problems = list(_check_resource(address, wanted, situation))
+            if likeness is not None and not problems:
+                valid.add(likeness)
+            for message, hint in problems:
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
+
+
+def _make_likeness_key(wanted: WantedResource, seen: Observed | None) -> Hashable:
+    """Return a key of all that the checks of an existing topic read; `None` if they also read its name or origins."""
+    topic = wanted.resource
+    if seen is None or not isinstance(topic, Topic) or not isinstance(seen.resource, Topic) or wanted.origins:
+        return None
+    if topic.spec.read_replica_of is not None:
+        return None
+    # Equal specs of files are one object, and so are those of a cluster.
+    specs = id(topic.spec), id(seen.resource.spec)
+    return topic.cluster, topic.metadata.namespace, *specs, *seen.topic.initial.items()
 
 
 SituationCheck: TypeAlias = Callable[[Situation], Iterable[PlanFinding]]

@@ -171,7 +171,7 @@ def apply_order_guards(
     def protected(action: Action, _situation: Situation) -> Block | None:
         declared = desired[action.address].resource if action.address in desired else None
         protect = declared.spec.protect if isinstance(declared, Topic) else None
-        if isinstance(action, Delete) and protect:
+        if _deletes_records(action) and protect:
             return Block("protected", "its file protects it: protect: true", None)
         if isinstance(action, RunJob) and action.job == UNMOUNT.name and action.parameters["phase"] != "finish":
             last = situation.recorded.get(action.address)
@@ -229,9 +229,13 @@ def find_lifting_allowance(action: Action, block: Block, allowed: Sequence[Grant
 
 def _guard_protected(action: Action, situation: Situation) -> Block | None:
     last = situation.recorded.get(action.address)
-    if isinstance(action, Delete) and last is not None and last.protect:
+    if _deletes_records(action) and last is not None and last.protect:
         return Block("protected", "it is protected: apply once with protect: false", None)
     return None
+
+
+def _deletes_records(action: Action) -> bool:
+    return isinstance(action, Delete) or (isinstance(action, Update) and action.is_trim)
 
 
 def _guard_only(action: Action, situation: Situation) -> Block | None:

@@ -45,7 +45,7 @@ from reconciler.resources.address import (
     split_name,
 )
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, Resource
+from reconciler.resources.inventory import Resource, read_resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -226,4 +226,4 @@ def _change_address(resource: Resource, address: Address) -> Resource:
             return resource  # `explain_forbidden_move` rejects these kinds.
         case _:
             assert_never(resource)
-    return RESOURCE.validate_python(plain)
+    return read_resource(plain)

@@ -19,7 +19,7 @@ from reconciler.operations.steps.runner import Stop, _run_to_end
 from reconciler.planning.actions import ControlAction
 from reconciler.providers.protocol import CompletedAction
 from reconciler.resources.inventory import Capabilities
-from reconciler.runtime.threads import ThreadEffects
+from reconciler.runtime.thread_effects import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Owner
 from tests.applying.platform import Works

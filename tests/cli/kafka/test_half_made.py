@@ -53,6 +53,23 @@ def desk(at_desk: Callable[[Kafka], Desk], kafka_secured: Secured, monkeypatch: 
     return at_desk(kafka_secured.kafka)
 
 
+def test_a_plan_saved_before_a_new_password_is_applied_with_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.apply()
+    user = clerk(desk)
+    desk.write("cluster", AS_SOMEBODY.format(broker=desk.kafka.bootstrap("LOGIN"), user=user))
+    desk.apply()
+    name = desk.topic("orders")
+    before = json.loads(desk.plan("--out", "p.json", "--format", "json").out)
+    change = UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_256, "fresh")
+    assert not any(desk.admin.alter_user_scram_credentials([change]).values())
+    until(lambda: desk.plan().code != 0, "the old password still logs in")
+    monkeypatch.setenv("PASSWORD", "fresh")
+    assert json.loads(desk.plan("--format", "json").out)["digest"] == before["digest"]
+    applied = desk.typed("apply", "p.json", "--yes")
+    assert (applied.code, name in desk.admin.list_topics()) == (0, True), applied.err
+    desk.settled()
+
+
 def test_a_topic_whose_rules_were_refused_is_ours_and_lacks_its_rules(desk: Desk) -> None:
     desk.apply()
     desk.write("cluster", AS_SOMEBODY.format(broker=desk.kafka.bootstrap("LOGIN"), user=clerk(desk)))

@@ -11,6 +11,7 @@ import urllib3
 import yaml
 from confluent_kafka import Producer
 
+from reconciler.operations.clusters.topic_orders import TrimOptions, trim_topic
 from reconciler.operations.export import ExportOptions, export, parse_cluster
 from reconciler.operations.mirrors.mirror_views import MirrorRow, list_mirrors
 from reconciler.operations.steps.invocation import Select
@@ -26,6 +27,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from conftest import Bench
 
+    from reconciler.operations.steps.orders import OrderResult
     from tests.servers.confluent.server import Confluent
     from tests.servers.confluentfixtures import Pair
 
@@ -165,6 +167,27 @@ def test_a_topic_is_mirrored_paused_resumed_and_ended(desk: Desk, orders: str, e
     for state, status in (("paused", "PAUSED"), ("mirroring", "ACTIVE"), (end, "STOPPED")):
         desk.apply(source, desk.mirror({orders: state}))
         assert desk.states() == {orders: status}
+
+
+def test_a_trim_names_the_mirror_that_lacks_the_records_and_the_link_never_copies_them(desk: Desk, orders: str) -> None:
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    desk.apply(topic(orders), desk.mirror({orders: "paused"}))
+    producer = Producer(client_settings(desk.servers["west"]))
+    for value in (b"1", b"2", b"3"):
+        producer.produce(orders, value)
+    assert producer.flush(30) == 0
+    address, mirror = f"topic/west/{orders}", f"mirror/east/{orders}"
+
+    def trim(*allow: str) -> OrderResult:
+        acting = desk.bench.acting("topic trim")
+        return trim_topic(acting, TrimOptions(address, "2"), confirm=lambda _: True, allow=allow)
+
+    (action,) = trim().plan.actions
+    assert action.blocked is not None
+    assert action.blocked.message.endswith(f"; {mirror} has not copied 2 offsets of them")
+    assert trim(f"trim:{address}").verdict is None
+    desk.apply(topic(orders), desk.mirror({orders: "mirroring"}))
+    until(lambda: desk.row().partitions[0].lag == 0, desk.row)
 
 
 def test_lags_and_positions_are_listed(desk: Desk, orders: str) -> None:
