@@ -418,14 +418,14 @@ def warn_of_kept_topics(namespaces: Iterable[Namespace], situation: Situation, d
     still_recorded = situation.recorded.keys() - {
         action.address for action in decision.actions if isinstance(action, Forget)
     }
-    kept: dict[Address, dict[str, bool]] = {}
+    remaining: dict[Address, dict[str, bool]] = {}
     for address, seen in situation.observed.items():
         if address not in gone and not seen.is_internal and isinstance(seen.resource, Topic | MirrorTopic):
             _, cluster, name = address.split("/", 2)
             for level in list_levels(name.rpartition(":")[0]):
                 if (namespace := address_of("namespace", cluster, level)) in prefixes:
-                    kept.setdefault(namespace, {})[f"{cluster}/{name}"] = address in still_recorded
-    for namespace, names in kept.items():
+                    remaining.setdefault(namespace, {})[f"{cluster}/{name}"] = address in still_recorded
+    for namespace, names in remaining.items():
         strange = sum(not is_ours for is_ours in names.values())
         for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
             if count:
