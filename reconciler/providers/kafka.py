@@ -15,7 +15,14 @@ from reconciler.providers.brokers.translate import KAFKA as DIALECT
 from reconciler.providers.brokers.translate import OWN, ConfigState
 from reconciler.resources.acls import OPERATIONS
 from reconciler.resources.inventory import AccessControl, Capabilities
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, build_kafka_catalog
+from reconciler.resources.kafka_configs import (
+    KAFKA_CONFIGS,
+    KAFKA_INTERNAL,
+    LEDGER,
+    ConfigKey,
+    ConfigType,
+    build_kafka_catalog,
+)
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Edge
@@ -143,11 +150,14 @@ def _read_topic_defaults(look: ClusterFacts, known: Sequence[str]) -> dict[str, 
     The controller reports all defaults except retention, which brokers report for existing topics.
     """
     client = look.client
-    by_brokers = _read_common_defaults(look, [_OFFSETS, *known[:_SAMPLE]])
+    by_brokers = _read_common_defaults(look, [_OFFSETS, LEDGER, *known[:_SAMPLE]])
     if not by_brokers:
         shown = [name for name, topic in client.read_topics().items() if not topic.error]
         by_brokers = _read_common_defaults(look, shown[:_SAMPLE]) if shown else {}
-    by_controller = _read_controller_defaults(client)
+    is_complete = by_brokers and all(
+        value is not None or key in _RETENTION_SOURCES for key, value in by_brokers.items()
+    )
+    by_controller = {} if is_complete else _read_controller_defaults(client)
     defaults = {
         key: value if value is not None or key in _RETENTION_SOURCES else by_controller.get(key)
         for key, value in by_brokers.items()
@@ -161,7 +171,7 @@ def _read_common_defaults(look: ClusterFacts, names: Sequence[str]) -> dict[str,
     is_known = True
     for broker in look.cluster.brokers:
         try:
-            answers.append(_read_broker_defaults(look.client, broker, names))
+            answers.append(_read_broker_defaults(look, broker, names))
         except RetryableError:
             is_known = False  # A broker that died or hangs may have other defaults.
     if not any(answers):
@@ -170,22 +180,22 @@ def _read_common_defaults(look: ClusterFacts, names: Sequence[str]) -> dict[str,
     return {**next(filter(None, answers)), **dict.fromkeys(differing)}
 
 
-def _read_broker_defaults(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
+def _read_broker_defaults(look: ClusterFacts, broker: int, names: Sequence[str]) -> dict[str, str | None]:
     """Return a broker's default topic configs; empty if no topic may be described."""
     defaults: dict[str, str | None] = {}
-    for _, configs in client.read_configs(names, node=broker):
+    for _, configs in look.client.read_configs(names, node=broker):
         if not isinstance(configs, int):
             for key, config in configs.items():
                 if defaults.get(key) is None:
                     defaults[key] = config.value if config.source != OWN else None
     if defaults and any(defaults.get(key) is None for key in _RETENTION_SOURCES):
-        defaults.update(_read_retention_defaults(client, broker))
+        defaults.update(_read_retention_defaults(look, broker))
     return defaults
 
 
-def _read_retention_defaults(client: KafkaClient, broker: int) -> dict[str, str]:
+def _read_retention_defaults(look: ClusterFacts, broker: int) -> dict[str, str]:
     try:
-        properties, _ = client.read_both_broker_configs(broker)
+        properties = look.read_broker_configs(broker)
     except NotAuthorizedError:
         return {}
     retention = {}

@@ -19,7 +19,7 @@ DESTROY = (RECONCILER, "destroy", "--recursive", "--yes", "--allow", "delete:top
 AIMS = {
     "terraform plan": 1 / 3,
     "tofu plan": 1 / 3,
-    "topicctl apply --dry-run": 1 / 2,
+    "topicctl apply --dry-run": 0.35,
     "terraform apply": 1 / 40,
     f"tofu apply {PARALLEL}": 1 / 15,
     "terraform destroy": 1 / 100,
@@ -61,7 +61,7 @@ class Bench:
 def rows(scale: Scale, scratch: Path) -> Iterator[Row | LeftOut]:
     with running_broker() as brokers:
         bench = Bench(brokers, scale, scratch)
-        yield _created(bench)
+        yield from _created(bench)
         _measure_terraform(bench)
         yield from _planned(bench)
         yield from _beside(bench)
@@ -80,7 +80,7 @@ def running_broker() -> Iterator[str]:
             keeper.stdin.close()
 
 
-def _created(bench: Bench) -> Row:
+def _created(bench: Bench) -> Iterator[Row]:
     """Create topics and delete them again, in turns with bare clients."""
     written, folder = bench.workspace(bench.topics), bench.scratch / "kafka-run"
 
@@ -99,7 +99,10 @@ def _created(bench: Bench) -> Row:
     bench.took |= {"apply": medians["ours"], "destroy": medians["destroy"]}
     what = f"create {bench.topics:,} topics on a Kafka broker by one apply, lease and journal included"
     against = "a bare client that lists, describes, creates in one request, describes"
-    return compared(what, against, medians, aim=2.5)
+    yield compared(what, against, medians, aim=2)
+    deleted = {"floor": medians["bare delete"], "ours": medians["destroy"]}
+    what = f"delete {bench.topics:,} topics on a Kafka broker by one destroy"
+    yield compared(what, "a bare client that lists, deletes in one request, sees them gone", deleted, aim=5)
 
 
 def _planned(bench: Bench) -> Iterator[Row]:
@@ -108,15 +111,37 @@ def _planned(bench: Bench) -> Iterator[Row]:
     bench.took["plan"] = found["ours"]
     what = "a plan with nothing to do, {:,} topics on a Kafka broker, start to exit"
     against = "a bare client that lists and describes them, and their configs"
-    yield compared(what.format(bench.topics), against, found, aim=2.5)
+    yield compared(what.format(bench.topics), against, found, aim=1.4)
+    yield from _changed(bench, few, against)
     _measure_topicctl(bench)
     process(*DESTROY, folder=few)
     large, peak = _plans(bench, many)
+    yield compared(what.format(10 * bench.topics), against, large, aim=0.45)
     against, seconds = f"the same of {bench.topics:,}", large["ours"] / found["ours"]
     yield Row(
         what.format(10 * bench.topics), against, in_seconds(large["ours"]), in_seconds(found["ours"]), seconds, 10
     )
     yield Row("memory of that plan on Kafka", "—", f"{peak / MIB:.0f} MiB", "—", peak / 1e6, 500, " MB")
+
+
+def _changed(bench: Bench, folder: Path, against: str) -> Iterator[Row]:
+    """Plan and apply another retention of one topic, in turns with a bare look."""
+    file = folder / "manifests" / "team-000.yaml"
+    text, days = file.read_text(encoding="utf-8"), iter(range(8, 30))
+
+    def plan() -> float:
+        file.write_text(text.replace("retention.ms: 7d", f"retention.ms: {next(days)}d", 1), encoding="utf-8")
+        return process(RECONCILER, "plan", folder=folder).seconds
+
+    subjects: dict[str, Callable[[], float]] = {
+        "floor": lambda: bench.floor("kafka_observe"),
+        "plan": plan,
+        "apply": lambda: process(RECONCILER, "apply", "--yes", folder=folder).seconds,
+    }
+    medians = in_turns(subjects, bench.repetitions)
+    for command, aim in (("plan", 1.6), ("apply", 2.0)):
+        what = f"the {command} of one changed topic of {bench.topics:,} on a Kafka broker, start to exit"
+        yield compared(what, against, {**medians, "ours": medians[command]}, aim=aim)
 
 
 def _plans(bench: Bench, folder: Path) -> tuple[dict[str, float], int]:

@@ -307,7 +307,8 @@ def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Seq
     if identity is None and cluster_address(name) in recorded:
         # Creating a recorded cluster again could overwrite its data.
         raise missing_cluster_error()
-    return ClusterObservation(provider.capabilities, identity, provider.observe(Scope(recorded=frozenset(recorded))))
+    inventory = provider.observe(Scope(recorded=frozenset(recorded)))
+    return ClusterObservation(provider.capabilities, identity, inventory)
 
 
 def _group_by_cluster(recorded: Record) -> Mapping[str, list[Address]]:

@@ -43,7 +43,7 @@ from reconciler.planning.resolve.physical_names import use_physical_names
 from reconciler.planning.selection import build_half_parameters
 from reconciler.planning.situation import get_mounted_topic, is_recreated
 from reconciler.resources.acls import TopicAcl, build_rule_path, to_rule_fields
-from reconciler.resources.address import Address, cluster_of, kind_of, list_levels, split_name
+from reconciler.resources.address import Address, address_of, cluster_of, list_levels, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.inventory import Capabilities, Observed, Recorded, Resource, read_own_configs
@@ -409,24 +409,29 @@ def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, de
     )
 
 
-def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: Decision) -> None:
-    """Warn about topics that remain under the prefix of a deleted namespace."""
-    if not _is_rule_namespace(namespace, situation):
+def warn_of_kept_topics(namespaces: Iterable[Namespace], situation: Situation, decision: Decision) -> None:
+    """Warn about topics that remain under the prefixes of deleted namespaces."""
+    prefixes = {namespace.address for namespace in namespaces if _is_rule_namespace(namespace, situation)}
+    if not prefixes:
         return
     gone = {action.address for action in decision.actions if isinstance(action, Delete)}
     still_recorded = situation.recorded.keys() - {
         action.address for action in decision.actions if isinstance(action, Forget)
     }
-    names = {
-        address.partition("/")[2]: address in still_recorded
-        for address in _list_topics_below(namespace, situation, gone)
-    }
-    strange = sum(not is_ours for is_ours in names.values())
-    for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
-        if count:
-            what = pluralize(count, "topic with its prefix is", "topics with its prefix are")
-            stays = "it stays" if count == 1 else "they stay"
-            decision.warn(namespace.address, None, f"{what} {rest}{stays}", _HINT_UNTOUCHED)
+    remaining: dict[Address, dict[str, bool]] = {}
+    for address, seen in situation.observed.items():
+        if address not in gone and not seen.is_internal and isinstance(seen.resource, Topic | MirrorTopic):
+            _, cluster, name = address.split("/", 2)
+            for level in list_levels(name.rpartition(":")[0]):
+                if (namespace := address_of("namespace", cluster, level)) in prefixes:
+                    remaining.setdefault(namespace, {})[f"{cluster}/{name}"] = address in still_recorded
+    for namespace, names in remaining.items():
+        strange = sum(not is_ours for is_ours in names.values())
+        for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
+            if count:
+                what = pluralize(count, "topic with its prefix is", "topics with its prefix are")
+                stays = "it stays" if count == 1 else "they stay"
+                decision.warn(namespace, None, f"{what} {rest}{stays}", _HINT_UNTOUCHED)
 
 
 def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
@@ -442,16 +447,6 @@ def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, d
 
 def _is_rule_namespace(namespace: Namespace, situation: Situation) -> bool:
     return situation.find_capabilities(namespace.cluster).namespaces_are_rules
-
-
-def _list_topics_below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
-    for address, seen in situation.observed.items():
-        if address in gone or seen.is_internal or cluster_of(address) != namespace.cluster:
-            continue
-        if kind_of(address) in {"topic", "mirror"} and isinstance(seen.resource, Topic | MirrorTopic):
-            name = address.split("/", 2)[2]
-            if namespace.metadata.name in list_levels(name.rpartition(":")[0]):
-                yield address
 
 
 GOING: Final = "DELETING"

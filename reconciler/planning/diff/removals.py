@@ -138,6 +138,7 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
         - set(situation.topics_moved_away.values())
     )
     undeclared: Counter[str] = Counter()
+    begin = len(decision.actions)
     for address in sorted(leaving, key=build_sort_key, reverse=True):
         cluster = cluster_of(address)
         if not situation.is_chosen(address) or address in situation.request.hidden or may_be_hidden(address, situation):
@@ -149,6 +150,8 @@ def decide_removed(situation: Situation, decision: Decision) -> None:
             address in situation.observed and is_kept_for_command(address, situation)
         ):
             _remove(address, situation.recorded[address], situation, decision)
+    deleted = (action.before for action in decision.actions[begin:] if isinstance(action, Delete))
+    warn_of_kept_topics((part for part in deleted if isinstance(part, Namespace)), situation, decision)
     if situation.request.options.is_destroy:
         for cluster, count in sorted(undeclared.items()):
             _warn_of_undeclared_cluster(cluster, count, decision)
@@ -202,8 +205,6 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         gone = find_part_to_delete(last.resource, before.resource, are_rules=are_rules)
         decision.actions.append(plan_deletion(address, before, reason, gone=gone))
         warn_of_foreign_rules(address, before, gone, decision)
-        if isinstance(gone, Namespace):
-            warn_of_kept_topics(gone, situation, decision)
 
 
 def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:

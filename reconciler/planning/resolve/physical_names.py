@@ -172,6 +172,14 @@ class _FlatNames:
     def _cluster_spec(self) -> Cluster:
         return self.situation.clusters[self.cluster]
 
+    @cached_property
+    def _separator(self) -> str:
+        return read_separator(self._cluster_spec)
+
+    @cached_property
+    def _internal_topics(self) -> tuple[str, ...]:
+        return self.situation.find_capabilities(self.cluster).internal_topics
+
     def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
         """Report a namespace whose prefix begins with another's, because they share rules and topics (F-K-030)."""
         prefix = build_name_prefix(self._cluster_spec, name)
@@ -192,9 +200,9 @@ class _FlatNames:
                 return
 
     def _check_topic(self, address: Address, topic: Topic) -> Iterator[PlanFinding]:
-        name = build_physical_name(self._cluster_spec, topic.full_name)
+        name = topic.full_name.replace(":", self._separator)
         seen = self.situation.observed.get(address)
-        internal = self.situation.find_capabilities(self.cluster).internal_topics
+        internal = self._internal_topics
         if is_internal(name, internal) or (seen is not None and seen.is_internal):
             yield self._make_finding(
                 address,
@@ -206,14 +214,16 @@ class _FlatNames:
             yield from self._check_fold(address, name)
 
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
-        own = build_name_prefix(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
-        for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
+        namespace = topic.metadata.namespace
+        own = namespace.replace(":", self._separator) + self._separator if namespace else ""
+        longer = [start for start in _list_prefixes(name, self._separator) if len(start) > len(own)]
+        for start in reversed(longer):
             home = self._homes.get(start)
-            if home is not None and len(start) > len(own):
-                full_name, namespace = f"{home}:{name[len(start) :]}", address_of("namespace", self.cluster, home)
+            if home is not None:
+                full_name, owner = f"{home}:{name[len(start) :]}", address_of("namespace", self.cluster, home)
                 yield self._make_finding(
                     address,
-                    f"its name on the brokers is {name}, which belongs to {namespace}",
+                    f"its name on the brokers is {name}, which belongs to {owner}",
                     f"Declare it as {full_name}, or rename it.",
                 )
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from time import monotonic
@@ -24,6 +25,7 @@ from reconciler.providers.brokers.translate import (
 )
 from reconciler.resources.acls import AccessBinding
 from reconciler.runtime.retry import Backoff, Tries, pause
+from reconciler.runtime.threads import Workers
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.connection import ConfigDescription
@@ -180,6 +182,7 @@ _COORDINATING: Final = frozenset({14, 15, 16})
 ABSENT: Final = frozenset({3, 100})
 UNAUTHORIZED: Final = 29
 """Error code of a topic that may not be described, and may not exist."""
+_BATCHES_AT_ONCE: Final = 2
 _CONFIGS_AT_ONCE: Final = 5_000
 """Topics per config request, whose response has about 10 MB."""
 
@@ -317,13 +320,17 @@ class KafkaClient:
     ) -> Iterator[tuple[str, Mapping[str, ConfigState] | int]]:
         wire_keys = None if keys is None else [self.dialect.to_wire(key) for key in keys]
         ours = self.dialect.map_wire_names()
-        for begin in range(0, len(names), _CONFIGS_AT_ONCE):
-            wanted = [(TOPIC, name, wire_keys) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            # A request to a named broker is not retried, because that broker may be down.
-            is_only_once = node is not None
-            for result in self._describe_configs(
-                wanted, node, doing="reading configs of topics", is_only_once=is_only_once
-            ):
+        # A request to a named broker is not retried, because that broker may be down.
+        describe = partial(
+            self._describe_configs, node=node, doing="reading configs of topics", is_only_once=node is not None
+        )
+        batches = [names[begin:][:_CONFIGS_AT_ONCE] for begin in range(0, len(names), _CONFIGS_AT_ONCE)]
+        # Brokers work on a batch while the one before is parsed.
+        with closing(Workers(_BATCHES_AT_ONCE, name="configs")) as workers:
+            answers = [
+                workers.submit(partial(describe, [(TOPIC, name, wire_keys) for name in batch])) for batch in batches
+            ]
+            for result in (result for answer in answers for result in answer.result()):
                 configs = result.configs
                 if ours:
                     configs = {ours.get(key, key): state for key, state in configs.items()}

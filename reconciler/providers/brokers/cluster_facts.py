@@ -84,15 +84,21 @@ class ClusterFacts:
         """
         if not keys or isinstance(self.configs, NotAuthorizedError):
             return
-        first = self.configs[0]
-        number = first["node.id"].value if "node.id" in first else None
         for broker in self.cluster.brokers:
             with suppress(RetryableError):  # A broker that died since `cluster` was read is skipped.
-                own = first if str(broker) == number else self.client.read_broker_configs(broker)
+                own = self.read_broker_configs(broker)
                 for key in sorted(keys & own.keys()):
                     value = own[key].value
                     if own[key].source == _DYNAMIC_BROKER and value is not None:
                         yield key, broker, value
+
+    def read_broker_configs(self, broker: int) -> Mapping[str, ConfigState]:
+        """Return one broker's configs, with its own dynamic ones; those in `configs` are not read again."""
+        if not isinstance(self.configs, NotAuthorizedError):
+            first = self.configs[0]
+            if "node.id" in first and first["node.id"].value == str(broker):
+                return first
+        return self.client.read_broker_configs(broker)
 
     def _read_configs(
         self, broker: int, others: Sequence[int]

@@ -47,6 +47,7 @@ SLICE_S: Final = 10.0
 _WRITING: Final = "writing what links keep"
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
+_RECORDS_AT_ONCE: Final = 1_000
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
 _READING: Final = {
@@ -76,7 +77,7 @@ class LedgerReader:
         return self._next
 
     def read_new(self, clear_cache: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield new records, and wait for open transactions.
+        """Yield keys and values of new records, also of other programs, and wait for open transactions.
 
         Calls `clear_cache` if the topic was recreated.
         """
@@ -107,23 +108,30 @@ class LedgerReader:
 
         until, has_seen_end = monotonic() + WAIT_S, False
         while not (has_seen_end and self._next >= self._read_log_end()):
-            received = self._consumer.poll(_POLL_S)
-            if received is None:
-                pass
-            elif (error := received.error()) is None:
-                if _is_ours(received.key()):
-                    yield received.key(), received.value()
-                self._next, until = received.offset() + 1, monotonic() + WAIT_S
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._next, has_seen_end = max(self._next, received.offset()), True
-            elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                pass  # A consumer that commits nothing can read without rights on the group.
-            elif not error.retriable() and error.code() not in LEADERLESS:
-                raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
-            if monotonic() > until:
+            before = self._next
+            for received in self._receive():
+                if (error := received.error()) is None:
+                    yield received.key() or b"", received.value()
+                    self._next = received.offset() + 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._next, has_seen_end = max(self._next, received.offset()), True
+                elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    pass  # A consumer that commits nothing can read without rights on the group.
+                elif not error.retriable() and error.code() not in LEADERLESS:
+                    raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
+            if self._next > before:
+                until = monotonic() + WAIT_S
+            elif monotonic() > until:
                 message = f"{TOPIC} of cluster {self._cluster} is not readable from offset {self._next} on"
                 hint = "A transaction is open there, or brokers are down: it ends within a minute. Try again then."
                 raise RetryableError(message, hint=hint)
+
+    def _receive(self) -> Iterator[Any]:
+        """Wait for a record, and yield it with those that have arrived together with it."""
+        first = self._consumer.poll(_POLL_S)
+        if first is not None:
+            yield first
+            yield from self._consumer.consume(_RECORDS_AT_ONCE, 0)
 
     def _read_log_end(self) -> int:
         from confluent_kafka import TopicPartition
@@ -187,6 +195,8 @@ class LedgerWriter:
             "transactional.id": transactional_id,
             "linger.ms": 0,
             "transaction.timeout.ms": TRANSACTION_MS,
+            # A client that connects only as needed waits 60 or 500 ms before it asks for its coordinator.
+            "enable.sparse.connections": False,
             **_QUICKLY,
         }
         self._producer, self._settings, self._cluster = Producer(reveal_secrets({**settings, **how})), settings, cluster
@@ -334,13 +344,27 @@ def encode_entry(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
     return _encode_json(list(key)), None if value is None else _encode_json(value)
 
 
-def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
-    """Return a ledger record's key and value; `None` means a tombstone."""
-    place = tuple(json.loads(key))
+def parse_key(key: bytes) -> Key | None:
+    """Return the ledger key that a record's key encodes; `None` if another program wrote it."""
     try:
-        return place, None if value is None else json.loads(value)
+        parts = orjson.loads(key)
+    except ValueError:
+        return None
+    is_place = isinstance(parts, list) and len(parts) > 1 and all(isinstance(part, str | int) for part in parts)
+    return tuple(parts) if is_place and orjson.dumps(parts) == key else None
+
+
+def parse_value(key: Key, value: bytes) -> Value:
+    """Return the entry that a record's value encodes.
+
+    Raises:
+        UserError: Another program wrote the value.
+    """
+    try:
+        entry: Value = json.loads(value)  # Numbers may exceed 64 bits, which orjson rounds.
     except ValueError as error:
-        raise foreign_entry_error(place, error) from error
+        raise foreign_entry_error(key, error) from error
+    return entry
 
 
 def foreign_entry_error(key: Key, error: Exception) -> UserError:
@@ -351,15 +375,6 @@ def foreign_entry_error(key: Key, error: Exception) -> UserError:
     return UserError(message, hint=hint)
 
 
-def _is_ours(key: bytes | None) -> bool:
-    try:
-        parts = orjson.loads(key or b"")
-    except ValueError:
-        return False
-    is_place = isinstance(parts, list) and len(parts) > 1 and all(isinstance(part, str | int) for part in parts)
-    return is_place and orjson.dumps(parts) == key
-
-
 def _encode_json(document: object) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -368,8 +383,29 @@ def _encode_json(document: object) -> bytes:
 class _CachedEntries:
     reader: LedgerReader
     entries: dict[Key, Value] = field(default_factory=dict)
+    unparsed: dict[bytes, bytes | None] = field(default_factory=dict)
+    """Last values of records that are read, but not in `entries`. Earlier values of a key are never parsed."""
     started_reads: int = 0
     completed_reads: int = 0
+
+    def read_new(self, unwanted: AbstractSet[str | int]) -> None:
+        """Bring `entries` up to date, without the kinds in `unwanted`."""
+        prefixes = tuple(f'["{kind}",'.encode() for kind in unwanted)
+        for name, value in self.reader.read_new(self._clear):
+            if not name.startswith(prefixes):
+                self.unparsed[name] = value
+        while self.unparsed:
+            name, value = next(iter(self.unparsed.items()))
+            if (key := parse_key(name)) is not None:
+                if value is None:
+                    self.entries.pop(key, None)
+                else:
+                    self.entries[key] = parse_value(key, value)
+            del self.unparsed[name]
+
+    def _clear(self) -> None:
+        self.entries.clear()
+        self.unparsed.clear()
 
 
 @dataclass
@@ -411,7 +447,7 @@ class Ledger:
             # A read that another thread began and completed meanwhile is recent enough.
             if known.completed_reads <= started_reads:
                 known.started_reads += 1
-                self._read_new_entries(known, _LARGE - large)
+                known.read_new(_LARGE - large)
                 known.completed_reads = known.started_reads
             return {place: entry for place, entry in known.entries.items() if place[0] in wanted}
 
@@ -449,16 +485,6 @@ class Ledger:
             self._writers.clear()
             for known in self._reads.values():
                 known.reader.close()
-
-    def _read_new_entries(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
-        for key, value in known.reader.read_new(known.entries.clear):
-            place, entry = parse_entry(key, value)
-            if place[0] in unwanted:
-                continue
-            if entry is None:
-                known.entries.pop(place, None)
-            else:
-                known.entries[place] = entry
 
     def _change_once(
         self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...], patience_s: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotFoundError, RetryableError
@@ -46,14 +47,19 @@ _DELETE_MS: Final = 30_000
 
 
 def read_offsets(
-    client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False
+    client: KafkaClient,
+    places: Iterable[Place],
+    spec: int,
+    *,
+    is_stable: bool = False,
+    leaders: Mapping[Place, int] | None = None,
 ) -> dict[Place, int]:
     """Return an offset of each partition. `spec` is a constant above or a time in ms.
 
     The offset -1 means that all records are older. The result is empty if brokers do not support the constant.
-    `is_stable` reads only up to the last stable offset.
+    `is_stable` reads only up to the last stable offset. Without `leaders`, brokers are asked for them first.
     """
-    answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
+    answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable, leaders=leaders)
     return {place: answer.offset for place, answer in answers.items()}
 
 
@@ -63,38 +69,73 @@ def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
 
-def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable: bool = False) -> dict[Place, Any]:
-    from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only connecting needs it
-    from kafka.structs import TopicPartition  # noqa: PLC0415
+def _query_offsets(
+    client: KafkaClient,
+    specs: Mapping[Place, int],
+    *,
+    is_stable: bool = False,
+    leaders: Mapping[Place, int] | None = None,
+) -> dict[Place, Any]:
+    from kafka.structs import TopicPartition  # noqa: PLC0415 - only connecting needs it
 
-    known = {
-        spec
-        for spec in {*specs.values()}
-        if spec not in _SINCE or client.supports_version(ListOffsetsRequest, _SINCE[spec])
-    }
+    known = {spec for spec in {*specs.values()} if _is_supported(client, spec)}
     specs_by_partition = {TopicPartition(*place): spec for place, spec in specs.items() if spec in known}
     if not specs_by_partition:
         return {}
-    isolation = "read_committed" if is_stable else "read_uncommitted"
-    answers = client.call_admin(
-        "reading offsets", client.admin.list_partition_offsets, specs_by_partition, isolation_level=isolation
-    )
+    query = partial(client.admin.list_partition_offsets, specs_by_partition, isolation_level=int(is_stable))
+    first = None if leaders is None else partial(_query_leaders, client, specs_by_partition, int(is_stable), leaders)
+
+    def ask() -> Mapping[Any, Any]:
+        nonlocal first
+        query_now, first = first or query, None  # A leader may have changed, so a second attempt asks for it.
+        answers: Mapping[Any, Any] = query_now()
+        return answers
+
+    answers = client.call_admin("reading offsets", ask)
     return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
 
-def read_bounds(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
-    """Return start, end and stable offset of partitions, with four requests per leader."""
+def _query_leaders(
+    client: KafkaClient, specs: Mapping[Any, int], isolation: int, leaders: Mapping[Place, int]
+) -> dict[Any, Any]:
+    by_leader: dict[int, dict[Any, int]] = {}
+    for place, spec in specs.items():
+        by_leader.setdefault(leaders[place.topic, place.partition], {})[place] = spec
+    admin, answers = client.admin, {}
+    for leader, led in sorted(by_leader.items()):
+        request = admin._list_partition_offsets_request(led, isolation)  # noqa: SLF001 - the library asks for leaders
+        answer = admin._manager.run(admin._manager.send, request, leader)  # noqa: SLF001 - no public method
+        answers.update(admin._list_partition_offsets_process_response(answer))  # noqa: SLF001 - as above
+    return answers
+
+
+def _is_supported(client: KafkaClient, spec: int) -> bool:
+    from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only connecting needs it
+
+    return spec not in _SINCE or client.supports_version(ListOffsetsRequest, _SINCE[spec])
+
+
+def read_bounds(
+    client: KafkaClient, places: Iterable[Place], leaders: Mapping[Place, int] | None = None
+) -> dict[Place, Bounds]:
+    """Return start, end and stable offset of partitions, with at most four requests per leader.
+
+    Without `leaders`, brokers are asked for them each time.
+    """
     wanted = list(places)
-    starts = read_offsets(client, wanted, EARLIEST)
-    stable = read_offsets(client, wanted, LATEST, is_stable=True)
-    ends = read_offsets(client, wanted, LATEST)
-    local = read_offsets(client, wanted, LOCAL)
-    return {
-        place: Bounds(
-            starts[place], max(local[place], starts[place]) if place in local else None, stable[place], ends[place]
-        )
-        for place in wanted
-    }
+    stable = read_offsets(client, wanted, LATEST, is_stable=True, leaders=leaders)
+    ends = read_offsets(client, wanted, LATEST, leaders=leaders)
+    filled = [place for place in wanted if ends[place]]
+    starts = read_offsets(client, filled, EARLIEST, leaders=leaders)
+    local = read_offsets(client, filled, LOCAL, leaders=leaders)
+    knows_local = bool(wanted) and _is_supported(client, LOCAL)
+    bounds = {}
+    for place in wanted:
+        # Records may be deleted between the requests, and the start must not be behind the end.
+        start = min(starts.get(place, 0), stable[place])
+        local_start = max(local.get(place, start), start) if knows_local else None
+        bounds[place] = Bounds(start, local_start, stable[place], ends[place])
+    return bounds
 
 
 def delete_records_below(client: KafkaClient, topic: TopicMetadata, offsets: Mapping[int, int]) -> None:
@@ -179,7 +220,8 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
         for address, name in names.items()
         if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
-    bounds = read_bounds(client, [place for topic in led_topics.values() for place in _list_places(topic)])
+    leaders = {place: topic.leaders[place[1]] for topic in led_topics.values() for place in _list_places(topic)}
+    bounds = read_bounds(client, leaders, leaders)
     measures: dict[Address, Measure] = {
         address: _NOTHING
         for address, topic in led_topics.items()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import closing
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, StalePlanError, UserError
@@ -59,6 +60,7 @@ from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.resources.topic import Topic
 from reconciler.runtime.dataclass import dataclass, field, replace
 from reconciler.runtime.retry import skip_check
+from reconciler.runtime.threads import Workers
 
 if TYPE_CHECKING:
     from reconciler.providers.brokers.groups import KafkaGroups
@@ -95,11 +97,8 @@ class ClusterObserver:
     initial: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Values that brokers copied into a topic at its creation as defaults, by flat name."""
 
-    def read_topics(self) -> tuple[dict[str, TopicMetadata], dict[str, Mapping[str, str]]]:
-        """Return visible topics by flat name, and their own configs.
-
-        Other known topics are requested by name, which reveals hidden ones.
-        """
+    def read_topics(self) -> dict[str, TopicMetadata]:
+        """Return visible topics by flat name. Other known topics are requested by name, which reveals hidden ones."""
         topics = apply_reassignments(
             self.client.read_topics(self._list_wanted_names()), read_reassignments(self.client)
         )
@@ -112,7 +111,12 @@ class ClusterObserver:
         if needs_ledger(known):
             names.add(LEDGER)
         silent = sorted(names - topics.keys())
-        topics |= {name: seen for name, seen in self.client.read_topics(silent).items() if seen.error == UNAUTHORIZED}
+        return topics | {
+            name: seen for name, seen in self.client.read_topics(silent).items() if seen.error == UNAUTHORIZED
+        }
+
+    def read_configs(self, topics: dict[str, TopicMetadata]) -> dict[str, Mapping[str, str]]:
+        """Return the own configs of `topics`, and mark those that are unreadable."""
         shown = [name for name, seen in sorted(topics.items()) if not seen.error]
         configs: dict[str, Mapping[str, str]] = {}
         for name, values in self.client.read_configs(shown):
@@ -126,7 +130,7 @@ class ClusterObserver:
                         for key, state in values.items()
                         if key in fixed and key not in configs[name] and state.value is not None
                     }
-        return topics, configs
+        return configs
 
     def list_observed(
         self,
@@ -177,9 +181,8 @@ class ClusterObserver:
     def _list_namespaces(self, topics: Mapping[str, TopicMetadata], rules: PlacedRules) -> Iterator[str]:
         existing = {
             tier
-            for name, seen in topics.items()
-            if not seen.error
-            for tier in list_levels(self.naming.split_namespace(name)[0])
+            for namespace in {self.naming.split_namespace(name)[0] for name, seen in topics.items() if not seen.error}
+            for tier in list_levels(namespace)
         }
         existing.update(tier for name in rules.namespaces for tier in list_levels(name))
         existing.update(
@@ -311,20 +314,29 @@ class BrokersProvider(ABC):
         return ClusterIdentity(self._client.dialect.platform, self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return the cluster's resources. Reuses the facts that `identify` has read."""
-        look, self._look = self._look, ClusterFacts(self._client)
+        """Return the cluster's resources. Reuses the facts that `identify` has read.
+
+        The requests that take long are sent first, and the others while they are answered.
+        """
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, build_scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
-        topics, configs = looking.read_topics()
-        ledger = self._read_ledger(topics, configs)
-        native = self._read_native_links(topics)
+        with closing(Workers(1, name="topics")) as workers:
+            reading = workers.submit(looking.read_topics)
+            _ = self.capabilities
+            look, self._look = self._look, ClusterFacts(self._client)
+            every, _ = look.bindings
+            topics = reading.result()
+            describing = workers.submit(partial(looking.read_configs, topics))
+            entries = self._read_observed_ledger(topics)
+            native = self._read_native_links(topics)
+            configs = describing.result()
+        ledger = self._parse_ledger(entries, topics, configs)
         links, sealed, filled = {**ledger.links, **native}, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
                 configs[topic] = seal.restore_configs(configs[topic])
-        every, _ = look.bindings
         bindings = self._drop_denials(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
@@ -563,9 +575,7 @@ class BrokersProvider(ABC):
         with self._learning:
             fresh = own_addresses - self._known
             self._known |= fresh
-            # Only a new namespace changes the naming.
-            if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
-                self._naming = build_naming(self._separator, self._known)
+            self._naming = self._naming.add(build_naming(self._separator, fresh))
 
     def read_source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return a topic's partitions and configs."""
@@ -661,14 +671,31 @@ class BrokersProvider(ABC):
                 raise
             return None
 
-    def _read_ledger(
-        self, topics: Mapping[str, TopicMetadata], configs: Mapping[str, Mapping[str, str]]
-    ) -> _LedgerContents:
+    def _read_observed_ledger(self, topics: Mapping[str, TopicMetadata]) -> Entries | Owners | None:
+        """Return the entries of links, mounts and owners, or why owners are unknown; `None` without a ledger."""
         if not self._client.has_brokers:
-            return _LedgerContents(owners=Owners(unsupported_reason="they need bootstrapServers of the Cluster"))
+            return Owners(unsupported_reason="they need bootstrapServers of the Cluster")
         if LEDGER not in topics:
-            return _LedgerContents()
+            return None
         from reconciler.providers.brokers.ledger import OWNER, STATES, WORKSPACE
+        from reconciler.providers.brokers.mount_ledger import FILLED, SEALED
+
+        try:
+            return self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
+        except NotAuthorizedError as error:
+            if needs_ledger(self._known):
+                raise
+            return Owners(unsupported_reason=error.message)
+
+    def _parse_ledger(
+        self,
+        entries: Entries | Owners | None,
+        topics: Mapping[str, TopicMetadata],
+        configs: Mapping[str, Mapping[str, str]],
+    ) -> _LedgerContents:
+        if entries is None or isinstance(entries, Owners):
+            return _LedgerContents(owners=entries)
+        from reconciler.providers.brokers.ledger import STATES
         from reconciler.providers.brokers.mount_ledger import (
             FILLED,
             SEALED,
@@ -676,12 +703,6 @@ class BrokersProvider(ABC):
             list_configs_after_filling,
         )
 
-        try:
-            entries = self._ledger.read(*STATES, SEALED, FILLED, OWNER, WORKSPACE)
-        except NotAuthorizedError as error:
-            if needs_ledger(self._known):
-                raise
-            return _LedgerContents(owners=Owners(unsupported_reason=error.message))
         kinds = {key[0] for key in entries}
         return _LedgerContents(
             links={key: value for key, value in entries.items() if key[0] in STATES},

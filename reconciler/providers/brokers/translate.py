@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.resources import kafka_configs
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, NamespaceAcl, TopicAcl, can_be_declared
-from reconciler.resources.address import Address, full_name_of, join_name, kind_of, list_levels, split_name
+from reconciler.resources.address import Address, full_name_of, join_name, list_levels, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic, TopicSpec
@@ -143,17 +143,26 @@ class ClusterNaming:
                 at = name.rfind(self.separator, 0, at)
         return "", name
 
+    def add(self, other: ClusterNaming) -> ClusterNaming:
+        """Return the naming for the namespaces of both."""
+        if other.prefixes.items() <= self.prefixes.items():
+            return self
+        namespaces = sorted({*self.prefixes.values(), *other.prefixes.values()})
+        return ClusterNaming(self.separator, {self.to_prefix(namespace): namespace for namespace in namespaces})
+
 
 def build_naming(separator: str, known: Iterable[Address]) -> ClusterNaming:
     """Return the naming for known addresses."""
     namespaces: set[str] = set()
     for address in known:
-        if kind_of(address) == "namespace":
-            namespaces.update(list_levels(full_name_of(address)))
-        elif kind_of(address) in _NAMED:
-            namespaces.update(list_levels(split_name(full_name_of(address))[0]))
+        kind, _, rest = address.partition("/")
+        if kind == "namespace":
+            namespaces.add(full_name_of(address))
+        elif kind in _NAMED:
+            namespaces.add(split_name(rest.partition("/")[2])[0])
+    levels = sorted({level for namespace in namespaces for level in list_levels(namespace)})
     bare = ClusterNaming(separator, {})
-    return ClusterNaming(separator, {bare.to_prefix(namespace): namespace for namespace in sorted(namespaces)})
+    return ClusterNaming(separator, {bare.to_prefix(namespace): namespace for namespace in levels})
 
 
 def is_internal(topic: TopicMetadata) -> bool:

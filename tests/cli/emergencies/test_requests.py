@@ -1,7 +1,8 @@
-"""What a failover asks of Kafka clusters: nothing about other topics, and a source that hangs only once."""
+"""What is asked of Kafka clusters: by a plan as little as is needed, by a failover nothing about other topics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.kafka.conftest import WORKSPACE
 from tests.cli.kafka.mirrored import FILES
 from tests.servers.kafka import Kafka
-from tests.servers.kafkaproxy import KafkaProxy
+from tests.servers.kafkaproxy import (
+    CREATE_TOPICS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    METADATA,
+    KafkaProxy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +35,13 @@ CREATED_AT_ONCE: Final = 2_500
 """Brokers refuse ten thousand in one request."""
 BYTES_OF_A_TOPIC: Final = 40
 """Less than metadata or configs of a topic take in any answer."""
+ASKED_BY_A_PLAN: Final = {
+    DESCRIBE_CLUSTER: 1,
+    DESCRIBE_CONFIGS: 3,  # Of a broker, of what topics have by default, and of all topics.
+    DESCRIBE_ACLS: 1,
+}
+MOST_METADATA: Final = 5
+"""One has all topics; those of the libraries, when they connect, have none or the ledger alone."""
 MOST_CONNECTIONS: Final = 2
 """One for each time a source commands: what it has, and how much."""
 FIRST, SECOND, THIRD = (("orders-1", "clicks-1"), ("orders-2", "clicks-2"), ("orders-3", "clicks-3"))
@@ -90,6 +105,19 @@ def create_others(kafka: Kafka) -> None:
         topics = [NewTopic(f"other-{number}", 1, 1) for number in range(begin, begin + CREATED_AT_ONCE)]
         for created in admin.create_topics(topics, request_timeout=120, operation_timeout=120).values():
             created.result(120)
+
+
+def test_a_plan_with_nothing_to_do_asks_each_cluster_once_for_all_that_it_compares(counted: Counted) -> None:
+    for proxy in counted.proxies.values():
+        proxy.forget()
+    planned = counted.typed("plan", "--detailed-exitcode")
+    assert planned.code == 0, planned.out + planned.err
+    counts = {name: Counter(proxy.asked) for name, proxy in counted.proxies.items()}
+    for asked in counts.values():
+        assert {kind: asked[kind] for kind in ASKED_BY_A_PLAN} == ASKED_BY_A_PLAN
+        assert asked[METADATA] <= MOST_METADATA
+    # Topics of the files show all defaults; the controller is asked where only mirrors are declared.
+    assert [counts[name][CREATE_TOPICS] for name in ("west", "east")] == [0, 1]
 
 
 def test_a_failover_asks_about_no_other_topic_and_once_for_a_source_that_hangs(counted: Counted) -> None:

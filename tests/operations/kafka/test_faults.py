@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,9 +23,6 @@ from tests.servers.kafkaproxy import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
-    DESCRIBE_ACLS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_CONFIGS,
     KafkaProxy,
 )
 
@@ -226,16 +222,6 @@ def test_a_change_whose_answer_is_lost_is_settled_by_looking(
     assert shop.apply(allowed).verdict is None
     assert shop.proxy.lost == []
     assert shop.is_settled()
-
-
-def test_a_plan_asks_for_the_cluster_its_access_rules_and_its_brokers_configs_once(shop: Shop) -> None:
-    shop.declare("one")
-    shop.apply()
-    shop.proxy.asked.clear()
-    assert shop.is_settled()
-    counts = Counter(shop.proxy.asked)
-    assert (counts[DESCRIBE_CLUSTER], counts[DESCRIBE_ACLS]) == (1, 1)
-    assert counts[DESCRIBE_CONFIGS] <= 4  # Of brokers, of topics, and twice of what topics have by default.
 
 
 # One of three brokers dies: for ten seconds nobody misses it, and its partitions have no leader.

@@ -15,7 +15,15 @@ from kafka import KafkaAdminClient
 from kafka.errors import TransactionalIdNotFoundError
 
 from reconciler.errors import UserError
-from reconciler.providers.brokers.ledger import TOPIC, Ledger, LedgerReader, _is_ours, encode_entry, map_key, mirror_key
+from reconciler.providers.brokers.ledger import (
+    TOPIC,
+    Ledger,
+    LedgerReader,
+    encode_entry,
+    map_key,
+    mirror_key,
+    parse_key,
+)
 from reconciler.providers.brokers.links.link_states import parse_states
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import build_record_settings, make_topic
@@ -83,6 +91,29 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
     assert not parse_states(ledger.read()).mirrors
 
 
+def test_a_value_that_is_no_json_is_refused_at_each_read_until_a_record_removes_it(
+    start_kafka: Callable[..., Kafka],
+) -> None:
+    kafka = start_kafka()
+    make_topic(kafka, TOPIC)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap()})
+    spoilt, _ = encode_entry(mirror_key("orders"), None)
+
+    def write(*records: tuple[bytes, bytes | None]) -> None:
+        for key, value in records:
+            producer.produce(TOPIC, key=key, value=value, partition=0)
+        assert producer.flush(30) == 0
+
+    write((spoilt, b"no JSON"), encode_entry(mirror_key("bills"), {"state": "ACTIVE"}))
+    ledger = Ledger(build_record_settings(kafka), "west")
+    for _ in range(2):
+        with pytest.raises(UserError, match="reconciler did not write"):
+            ledger.read()
+    write((spoilt, None))
+    assert ledger.read() == {mirror_key("bills"): {"state": "ACTIVE"}}
+    ledger.close()
+
+
 @pytest.mark.parametrize(
     ("key", "is_ours"),
     [
@@ -93,11 +124,11 @@ def test_what_others_wrote_into_the_ledger_is_passed_over_or_removed_as_the_hint
         (b'["mirror"]', False),
         (b'[["mirror"],"orders"]', False),
         (b"[]", False),
-        (None, False),
+        (b"", False),
     ],
 )
-def test_only_a_key_as_the_ledger_writes_it_names_an_entry(key: bytes | None, *, is_ours: bool) -> None:
-    assert _is_ours(key) is is_ours
+def test_only_a_key_as_the_ledger_writes_it_names_an_entry(key: bytes, *, is_ours: bool) -> None:
+    assert (parse_key(key) is not None) is is_ours
 
 
 def test_who_wrote_nothing_for_so_long_that_brokers_forgot_its_id_writes_all_the_same(

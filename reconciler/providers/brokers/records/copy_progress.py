@@ -15,6 +15,7 @@ from reconciler.providers.brokers.ledger import (
     LedgerReader,
     encode_entry,
     map_key,
+    parse_key,
     progress_key,
 )
 from reconciler.records.log import Bounds, SinkPosition
@@ -120,8 +121,9 @@ class ProgressReader:
 
     def read(self) -> None:
         """Read entries committed since the last read."""
-        for key, value in self.reader.read_new(self._clear_cached_progress):
-            self._apply_entry(tuple(json.loads(key)), value)
+        for name, value in self.reader.read_new(self._clear_cached_progress):
+            if (key := parse_key(name)) is not None:
+                self._apply_entry(key, value)
 
     def find_progress(self, partition: int) -> Progress | None:
         """Return a partition's progress; `None` if nothing was copied."""

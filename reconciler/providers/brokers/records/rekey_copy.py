@@ -20,7 +20,8 @@ from reconciler.providers.brokers.ledger import (
     LedgerReader,
     Value,
     encode_entry,
-    parse_entry,
+    parse_key,
+    parse_value,
 )
 from reconciler.providers.brokers.records.copy_progress import SourceSnapshot
 from reconciler.providers.brokers.records.copy_sink import CopyMethod, CopyTarget, Writer, open_writer
@@ -134,8 +135,11 @@ class KafkaRekeySink:
         tail, progress = LedgerReader(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
             for name, content in tail.read_new(progress.clear):
-                key, document = parse_entry(name, content)
-                if key[:2] == (REKEYED, target.topic) and document is not None and self.owns_entry(document):
+                key = parse_key(name)
+                if key is None or content is None or key[:2] != (REKEYED, target.topic):
+                    continue
+                document = parse_value(key, content)
+                if self.owns_entry(document):
                     progress[int(key[2])] = progress.get(int(key[2]), _NO_PROGRESS).add_transaction(document)
         finally:
             tail.close()
