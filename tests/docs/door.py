@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -109,6 +111,9 @@ def _fields(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _signature(name: str, value: Any) -> str:
+    if dataclasses.is_dataclass(value):
+        with contextlib.suppress(TypeError):
+            value()  # `__init__` is compiled for the first object.
     signature = inspect.signature(value)
     kept = [each for each in signature.parameters.values() if each.name != "self"]
     text = str(signature.replace(parameters=kept)).removesuffix(" -> None")

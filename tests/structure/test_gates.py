@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 130_972,  # Logins by accounts and Kerberos, topic trim, clusters that hang, spark-submit.
-    "lines of the tests": 135_577,
+    "lines of the package": 131_350,  # Logins by accounts and Kerberos, topic trim, clusters that hang, spark-submit.
+    "lines of the tests": 136_330,
     "actions made outside planning": 0,
     "methods of platforms": 59,
     "methods of platforms by jobs": 53,
@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 36,
-    "words of prose": 146_483,
+    "words of prose": 147_000,
     "idioms per 1,000 words": 0.2,
     "vague locals": 2,
     "vague parameters": 0,
