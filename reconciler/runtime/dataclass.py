@@ -130,4 +130,5 @@ def _compile_init(cls: Any, *, is_frozen: bool) -> Callable[..., None]:
     text = f"def __init__({', '.join(parameters)}):\n {chr(10).join(body or ['pass']).replace(chr(10), chr(10) + ' ')}"
     exec(text, scope)  # noqa: S102 - names of fields, which Python has parsed
     init: Callable[..., None] = scope["__init__"]
+    init.__annotations__ = {part.name: part.type for part in dataclasses.fields(cls) if part.init} | {"return": None}
     return init
