@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from reconciler.errors import IncompleteError, OwnershipLostError, RetryableErro
 from reconciler.jobs.archive import ArchiveJob, ArchiveResult, archive_records
 from reconciler.jobs.verify import compare_logs
 from reconciler.records.log import Bounds, OffsetRange, TopicLog, find_changed_partitions
+from reconciler.runtime.dataclass import dataclass, field, replace
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.engines import here
 from tests.jobs.doubles import Interrupted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from reconciler.operations.verify import compare_renumbered
 from reconciler.providers.brokers.records.copy_sink import CopyLimits
 from reconciler.providers.brokers.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange, Spans
+from reconciler.runtime.dataclass import dataclass, field, replace
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC
 from tests.jobs.kafka.copies import Place, copied, produce
